@@ -11,10 +11,10 @@ import pytest
 from synthetic_runs import learning, make_run, write_monitor
 
 from zoo.config.compose import ConfigLoader
-from zoo.plots.curves import Curve, Series, caption, curve, curves_of, rolling_mean, series_of
+from zoo.plots.curves import Curve, caption, curve, curves_of, rolling_mean, series_of
 from zoo.plots.figures import short_numbers
 from zoo.plots.groups import Group, group_runs
-from zoo.plots.runs import find_runs, read_run
+from zoo.plots.runs import Series, find_runs, read_run
 
 
 def line(*points: tuple[float, float]) -> Series:

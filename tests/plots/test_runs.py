@@ -66,7 +66,8 @@ def test_parsing_progress_needs_little_memory() -> None:
 
 def test_evaluations_are_sorted_without_nonfinite_ones() -> None:
     read = parse_evaluations(npz({300: [3.0, 5.0], 100: [1.0, 1.0], 200: [np.nan, 1.0]}))
-    assert (read.timesteps.tolist(), read.means.tolist()) == ([100, 300], [1.0, 4.0])
+    assert read is not None
+    assert (read.x.tolist(), read.y.tolist()) == ([100, 300], [1.0, 4.0])
 
 
 @pytest.mark.parametrize("content", [b"", b"no zip", npz({100: [1.0, 2.0]})[:-50]])

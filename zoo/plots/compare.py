@@ -83,13 +83,10 @@ class Comparison:
     def as_json(self) -> dict[str, Any]:
         """Return everything as plain values."""
         return {
-            "a": self.sides.names[0],
-            "b": self.sides.names[1],
+            **dict(zip("ab", self.sides.names, strict=True)),
             "envs": {env: asdict(verdict) for env, verdict in self.verdicts.items()},
             "overall": None if self.overall is None else asdict(self.overall),
-            "config_differences": {
-                key: {"a": values[0], "b": values[1]} for key, values in self.config_differences.items()
-            },
+            "config_differences": {key: {"a": a, "b": b} for key, (a, b) in self.config_differences.items()},
             "left_out": self.left_out,
         }
 

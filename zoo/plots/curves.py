@@ -14,7 +14,7 @@ from zoo.core.printing import one_line
 from zoo.errors import ZooError, nearest
 from zoo.experiment import statistics
 from zoo.plots.groups import Group
-from zoo.plots.runs import ELAPSED, STEPS, Run
+from zoo.plots.runs import ELAPSED, STEPS, Run, Series, sorted_series
 
 Array = NDArray[np.float64]
 
@@ -36,14 +36,6 @@ CENTERS = {"mean": statistics.mean_of_means, "iqm": statistics.pooled_iqm}
 
 
 @dataclass(frozen=True)
-class Series:
-    """Points in the order of x."""
-
-    x: Array
-    y: Array
-
-
-@dataclass(frozen=True)
 class Curve:
     """The mean or IQM of a group's runs at shared values of x, with an interval; NaN for a single run."""
 
@@ -60,29 +52,23 @@ def series_of(run: Run, x: str, y: str) -> Series | None:
     """Return a run's points, None without any: ``train``, ``eval``, ``length``, or a scalar as y."""
     episodes, evaluations, progress = run.episodes, run.evaluations, run.progress
     if y in ("train", "length") and episodes is not None:
-        return _sorted_series(episodes.places(x), episodes.returns if y == "train" else episodes.lengths)
+        return sorted_series(episodes.places(x), episodes.returns if y == "train" else episodes.lengths)
     if y == "eval" and evaluations is not None:
-        return _at_steps(run, x, evaluations.timesteps, evaluations.means)
+        return _at_steps(run, x, evaluations.x, evaluations.y)
     return _at_steps(run, x, progress[STEPS], progress[y]) if {y, STEPS} <= progress.keys() else None
 
 
 def _at_steps(run: Run, x: str, steps: Array, values: Array) -> Series | None:
     """Return values at environment steps as a series over steps, episodes or hours."""
     if x == "steps":
-        return _sorted_series(steps, values)
+        return sorted_series(steps, values)
     progress = run.progress
     name = ELAPSED if x == "hours" else "time/episodes"
     if {name, STEPS} <= progress.keys():
-        ruler = _sorted_series(progress[STEPS], progress[name] / (3600 if x == "hours" else 1))
+        ruler = sorted_series(progress[STEPS], progress[name] / (3600 if x == "hours" else 1))
     else:
         ruler = None if run.episodes is None else Series(run.episodes.ends, run.episodes.places(x))
-    return ruler and _sorted_series(np.interp(steps, [0.0, *ruler.x], [0.0, *ruler.y]), values)
-
-
-def _sorted_series(x: Array, y: Array) -> Series | None:
-    valid = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
-    valid = valid[np.argsort(x[valid], kind="stable")]
-    return Series(x[valid], y[valid]) if len(valid) else None
+    return ruler and sorted_series(np.interp(steps, [0.0, *ruler.x], [0.0, *ruler.y]), values)
 
 
 def smoothed(series: Series, smooth: int | str, y: str) -> Series:
@@ -97,8 +83,7 @@ def rolling_mean(values: Array, window: int) -> Array:
     """Return the mean of the ``window`` values around each: a trailing mean would shift the curve."""
     ones, start = np.ones(window), window // 2
     sums, counts = (np.convolve(a, ones)[start : start + len(a)] for a in (values, np.ones_like(values)))
-    means: Array = sums / counts
-    return means
+    return np.asarray(sums / counts)
 
 
 def binned(series: Series) -> Series:

@@ -56,11 +56,7 @@ _STYLE: dict[str, Any] = {
     "text.parse_math": False,
 }
 
-_NO_DATES: dict[str, dict[str, Any]] = {
-    "png": {"Software": None},
-    "svg": {"Date": None},
-    "pdf": {"CreationDate": None},
-}
+_NO_DATES: Any = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
 def render(kind: str, draw: Callable[..., Figure], *arguments: Any) -> bytes:
@@ -133,12 +129,12 @@ def curves_figure(groups: Sequence[Group], settings: PlotSettings) -> Figure:
     labels = list(dict.fromkeys(curve.group.label for curve in curves))
     figure, panels = _make_panels(envs, 3.4 + 0.2 * len(labels) / len(envs))
     handles: dict[str, Artist] = {}
-    n_runs: dict[str, int] = {}
-    for axes, env in zip(panels, envs, strict=True):
-        for curve in (curve for curve in curves if curve.group.env == env):
-            label = curve.group.label
-            handles[label] = _draw_curve(axes, curve, **line_style(labels.index(label)))
-            n_runs[label] = max(int(curve.n_runs.max()), n_runs.get(label, 0))
+    n_runs = dict.fromkeys(labels, 0)
+    for curve in curves:
+        axes, label = panels[envs.index(curve.group.env)], curve.group.label
+        handles[label] = _draw_curve(axes, curve, **line_style(labels.index(label)))
+        n_runs[label] = max(int(curve.n_runs.max()), n_runs[label])
+    for axes in panels:
         _format_axes(axes, settings.x)
         axes.set_ylabel(one_line(Y_LABELS.get(settings.y, settings.y), 60))
     names = [f"{label} ({n_runs[label]} run{'s' * (n_runs[label] != 1)})" for label in labels]
@@ -185,13 +181,10 @@ def run_figure(run: Run, settings: PlotSettings) -> Figure:
 
 def _training_scalars(run: Run) -> list[str]:
     """Return the names of some scalars of the updates, losses first."""
-    names = [
-        name
-        for name, values in run.progress.items()
-        if name.startswith("train/") and np.isfinite(values).sum() > 1
-    ]
-    settings = ("train/n_updates", "train/learning_rate", "train/clip_range")
-    return sorted(set(names) - set(settings), key=lambda name: ("loss" not in name, name))[:N_SCALARS]
+    names = {name for name, values in run.progress.items() if np.isfinite(values).sum() > 1}
+    names -= {"train/n_updates", "train/learning_rate", "train/clip_range"}
+    scalars = [name for name in names if name.startswith("train/")]
+    return sorted(scalars, key=lambda name: ("loss" not in name, name))[:N_SCALARS]
 
 
 def scores_figure(group_scores: Sequence[GroupScore], settings: PlotSettings) -> Figure:
@@ -202,13 +195,13 @@ def scores_figure(group_scores: Sequence[GroupScore], settings: PlotSettings) ->
     envs = list(dict.fromkeys(score.group.env for score in with_scores))
     labels = list(dict.fromkeys(score.group.label for score in with_scores))
     figure, panels = _make_panels(envs, 0.32 * len(labels) + 0.9)
-    for axes, env in zip(panels, envs, strict=True):
-        for score in (score for score in with_scores if score.group.env == env):
-            place = labels.index(score.group.label)
-            color = line_style(place)["color"]
-            _draw_interval(axes, place, score.iqm, score.ci95, color)
-            places = np.full(len(score.scores), place)
-            axes.plot(score.scores, places, "o", color=color, alpha=0.35, markersize=4)
+    for score in with_scores:
+        axes, place = panels[envs.index(score.group.env)], labels.index(score.group.label)
+        color = line_style(place)["color"]
+        _draw_interval(axes, place, score.iqm, score.ci95, color)
+        places = np.full(len(score.scores), place)
+        axes.plot(score.scores, places, "o", color=color, alpha=0.35, markersize=4)
+    for axes in panels:
         _label_rows(axes, labels)
         axes.set_xlabel("return")
     bars = "diamond: interquartile mean, bar: its 95 % bootstrap interval."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -17,8 +18,6 @@ IGNORED_KEYS = (
     *("seed", "tuned", "verbose"),
 )
 """Config keys that change neither what a run learns nor how it is evaluated."""
-
-_LABEL_LIMIT = 70
 
 
 @dataclass(frozen=True)
@@ -59,11 +58,9 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
         first, env = equal[0], equal[0].env
         keys = by or ["algo", *filter(varying[env, first.algo].__contains__, identifying_values(first))]
         parts = [first.algo if key == "algo" else _key_value(first, key) for key in keys if key != "env"]
-        label = name = one_line(", ".join(parts) or "all runs", _LABEL_LIMIT)
-        number = 1
-        while (env, name) in groups:
-            number += 1
-            name = f"{label} ({number})"
+        label = one_line(", ".join(parts) or "all runs", 70)
+        names = itertools.chain([label], (f"{label} ({number})" for number in itertools.count(2)))
+        name = next(name for name in names if (env, name) not in groups)
         groups[env, name] = Group(name, env, *_without_repeats(equal))
     return [groups[place] for place in sorted(groups)]
 

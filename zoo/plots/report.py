@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 VIDEO_LIMIT = 12 * 2**20
 """Bytes of a video that goes into the page."""
 
-Part = dict[str, Any]
+Part = dict[str, Any] | Table
 """A part of a section: a figure, a video, a text, a table or warnings, as `report.html.j2` shows it."""
 
 
@@ -43,9 +43,10 @@ def report_of(group_scores: Sequence[GroupScore], settings: PlotSettings) -> str
     groups = [score.group for score in group_scores]
     runs = [(group, run) for group in groups for run in [*group.runs, *group.repeated]]
     unfinished = [f"{run.name}: {run.ending}" for _, run in runs if not run.is_complete]
-    count = [f"{len(unfinished)} of {len(runs)} runs did not finish:"] if unfinished else []
+    if unfinished:
+        unfinished.insert(0, f"{len(unfinished)} of {len(runs)} runs did not finish:")
     about = {"text": f"Each run's score is the {SCORE_NAMES[settings.score]}."}
-    scores: list[Part] = [{"warnings": count + unfinished}, about, _table(score_table(group_scores))]
+    scores: list[Part] = [{"warnings": unfinished}, about, score_table(group_scores)]
     if len(runs) > 1:
         scores.append(_figure("Scores of all runs", scores_figure, group_scores, settings))
         others = [replace(settings, y=y, smooth="auto") for y in ("eval", "train") if y != settings.y]
@@ -72,11 +73,9 @@ def report_of(group_scores: Sequence[GroupScore], settings: PlotSettings) -> str
         sections["Files with problems"] = [{"warnings": problems}]
     labels, envs = (dict.fromkeys(names) for names in zip(*((g.label, g.env) for g in groups), strict=True))
     title = settings.title or f"{', '.join(labels)} on {', '.join(envs)}"
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True
-    )
-    template = environment.get_template("report.html.j2")
-    return template.render(title=one_line(title, 300), sections=sections.items(), version=__version__)
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    page = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True).get_template("report.html.j2")
+    return page.render(title=one_line(title, 300), sections=sections.items(), version=__version__)
 
 
 def _command(record: Mapping[str, Any]) -> str:
@@ -94,10 +93,6 @@ def _figure(description: str, draw: Callable[..., Figure], *arguments: Any) -> P
     return {"image": base64.b64encode(content).decode(), "text": description}
 
 
-def _table(table: Table) -> Part:
-    return {"columns": table.columns, "rows": table.rows}
-
-
 def _statistics(group_scores: Sequence[GroupScore], settings: PlotSettings) -> list[Part]:
     try:
         methods = normalized_scores(scores_by_label(group_scores), settings.reference)
@@ -106,7 +101,7 @@ def _statistics(group_scores: Sequence[GroupScore], settings: PlotSettings) -> l
     missing = [f"{env} is left out: not all groups have scores there" for env in methods.left_out]
     figure = _figure("Aggregated scores", aggregates_figure, methods, settings)
     about = {"text": normalization_text(methods, settings.score)}
-    return [about, {"warnings": missing}, _table(aggregate_table(methods)), figure]
+    return [about, {"warnings": missing}, aggregate_table(methods), figure]
 
 
 def _files(run: Run) -> list[Part]:

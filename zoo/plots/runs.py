@@ -72,12 +72,8 @@ def _runs_below(top: Path) -> Iterator[Path]:
         if RECORD in files:
             folders.clear()
             yield Path(folder)
-        elif any(name == EVALUATIONS or _is_monitor(name) for name in files):
+        elif any(name.endswith((EVALUATIONS, MONITOR)) for name in files):
             yield Path(folder)
-
-
-def _is_monitor(name: str) -> bool:
-    return name == MONITOR or name.endswith(f".{MONITOR}")
 
 
 @dataclass(frozen=True)
@@ -108,19 +104,25 @@ class Monitor:
 
 
 @dataclass(frozen=True)
-class Evaluations:
-    """The mean return of each evaluation, in the order of their steps."""
+class Series:
+    """Points in the order of x."""
 
-    timesteps: Array
-    means: Array
+    x: Array
+    y: Array
+
+
+def sorted_series(x: Array, y: Array) -> Series | None:
+    """Return the finite points in the order of x; None if there are none."""
+    rows = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
+    rows = rows[np.argsort(x[rows], kind="stable")]
+    return Series(x[rows], y[rows]) if len(rows) else None
 
 
 def parse_monitor(content: bytes) -> Monitor:
     """Return the episodes of a ``monitor.csv``. Raises `ValueError` for another file."""
-    start: dict[str, Any] = {}
-    if content.startswith(b"#"):
-        head, _, content = content.partition(b"\n")
-        start = parse_json(head[1:].decode(errors="replace"))
+    is_headed = content.startswith(b"#")
+    head, _, content = content.partition(b"\n") if is_headed else (b"#{}", b"", content)
+    start = parse_json(head[1:].decode(errors="replace"))
     columns = parse_progress(content)
     if not {"r", "l", "t"} <= columns.keys():
         raise ValueError("it has no columns r, l, t")
@@ -150,16 +152,13 @@ def _number(cell: str) -> float:
         return math.nan
 
 
-def parse_evaluations(content: bytes) -> Evaluations:
-    """Return the evaluations by their steps, without NaN. Raises one of `UNREADABLE` for another file."""
+def parse_evaluations(content: bytes) -> Series | None:
+    """Return the mean return by environment steps. Raises one of `UNREADABLE` for another file."""
     with np.load(io.BytesIO(content), allow_pickle=False) as npz:
         if not {"timesteps", "results"} <= {*npz.files}:
             raise ValueError("it has no timesteps and results")
         timesteps, results = (npz[name].astype(np.float64) for name in ("timesteps", "results"))
-    means = results.reshape(len(timesteps), -1).mean(axis=1)
-    rows = np.flatnonzero(np.isfinite(means))
-    rows = rows[np.argsort(timesteps[rows], kind="stable")]
-    return Evaluations(timesteps[rows], means[rows])
+    return sorted_series(timesteps, results.reshape(len(timesteps), -1).mean(axis=1))
 
 
 @dataclass(eq=False)
@@ -208,7 +207,7 @@ class Run:
         """What can be read of the monitors of all environments."""
         monitors, prefix = [], "" if self.is_sb3 else "monitor/"
         for path in sorted((self.path / prefix).glob(f"*{MONITOR}")):
-            if _is_monitor(path.name) and (monitor := self._read(f"{prefix}{path.name}", parse_monitor)):
+            if monitor := self._read(f"{prefix}{path.name}", parse_monitor):
                 monitors.append(monitor)
                 if monitor.n_damaged:
                     self.problems[f"{prefix}{path.name}"] = f"{monitor.n_damaged:,} damaged rows are left out"
@@ -236,10 +235,9 @@ class Run:
         return self._read("progress.csv", parse_progress) or {}
 
     @functools.cached_property
-    def evaluations(self) -> Evaluations | None:
-        """The evaluations; None if there is none."""
-        evaluations = self._read(EVALUATIONS, parse_evaluations)
-        return evaluations if evaluations is not None and len(evaluations.timesteps) else None
+    def evaluations(self) -> Series | None:
+        """The mean return of each evaluation by environment steps; None if there is none."""
+        return self._read(EVALUATIONS, parse_evaluations)
 
     def score(self, kind: str) -> float | None:
         """Return the mean of the ``final`` or ``best`` evaluation, or of the last episodes (``train``)."""
@@ -248,8 +246,7 @@ class Run:
         if self.evaluations is None:
             recorded: float | None = value_at(self.record, "evaluation.mean_return")
             return recorded
-        means = self.evaluations.means
-        return float(means.max() if kind == "best" else means[-1])
+        return float(self.evaluations.y.max() if kind == "best" else self.evaluations.y[-1])
 
     @property
     def timesteps(self) -> float | None:
@@ -280,8 +277,8 @@ def read_run(path: Path) -> Run:
     """Return the run in a folder; a damaged record or config is among its problems."""
     if not (path / RECORD).is_file():
         return _sb3_run(path)
-    env_folder = path.absolute().parent
-    run = Run(path, env_folder.parent.name, env_folder.name)
+    folder = path.absolute().parent
+    run = Run(path, folder.parent.name, folder.name)
     run.record, run.config = run._read(RECORD, parse_json) or {}, run._read("config.yaml", parse_own_yaml)
     run.seed, run.status = run.record.get("seed"), run.record.get("status")
     run.algo = value_at(run.config, "algo.preset") or value_at(run.config, "algo.name") or run.algo

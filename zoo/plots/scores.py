@@ -37,9 +37,8 @@ class GroupScore:
     left_out: list[str]
     """Runs without a score, each with its reason."""
     steps: float | None
-    """Median environment steps of a run."""
     seconds: float | None
-    """Median seconds of a run."""
+    """Medians over the runs; steps are the environment's."""
 
     @property
     def std(self) -> float | None:

@@ -98,7 +98,7 @@ def test_plain_value_in_a_space_is_that_of_every_trial() -> None:
         ("algo.gama", None, "unknown key `space.algo.gama`; did you mean 'gamma'"),
         ("algo.target_kl", {"low": 0.1, "high": 0.2}, "`space.algo.target_kl` has no type"),
         ("algo.vf_coef.low", 3.0, "`space.algo.vf_coef`: .*low"),
-        ("algo.vf_coef", {"type": "categorical", "choices": []}, "it has no choices"),
+        ("algo.vf_coef", {"type": "categorical", "choices": []}, "one or more elements"),
         ("policy.net_arch", {"type": "categorical", "choices": [[8], [16]]}, "needs a name"),
         ("n_timesteps", {"type": "int", "low": 100, "high": 200}, "`space.n_timesteps` can't be searched"),
         ("policy.activation.choices", ["tanh", "rulu"], "did you mean .relu"),

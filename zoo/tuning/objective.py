@@ -19,10 +19,8 @@ from zoo.experiment.evaluation import Evaluation
 from zoo.experiment.experiment import Experiment
 from zoo.experiment.statistics import iqm
 
-STEPS_OF_A_SMOKE_TEST = 200
+SMOKE_TEST_STEPS = 200
 """Environment steps after which the smoke test of a study ends if there was no update before."""
-
-LEARNING_STARTS_OF_A_SMOKE_TEST = 20
 
 TRIALS, TOP_RUNS = "trials", "top"
 """Subfolders of a study: the runs of its trials, and those that train the best ones again."""
@@ -108,14 +106,13 @@ def spawned_seeds(study_seed: int, n: int, *family: int) -> list[int]:
 
 
 def smoke_test(config: Mapping[str, Any]) -> None:
-    """Train a trial's config up to the first update, so that a mistake shows before any trial runs."""
-    algo = dict(config["algo"])
-    if "learning_starts" in algo:
-        algo["learning_starts"] = min(algo["learning_starts"], LEARNING_STARTS_OF_A_SMOKE_TEST)
+    """Train a trial's config up to the first update, so that an error shows before any trial runs."""
+    algo = config["algo"]
+    starts = {"learning_starts": min(algo["learning_starts"], 20)} if "learning_starts" in algo else {}
     with tempfile.TemporaryDirectory(prefix="zoo-smoke-test-") as folder:
         small = {
             **config,
-            "algo": algo,
+            "algo": {**algo, **starts},
             "compile": False,
             "callbacks": dict.fromkeys(config["callbacks"]),
             "logger": dict.fromkeys(config["logger"]) | {"console": False, "csv": False},
@@ -130,5 +127,5 @@ class _StopAtFirstUpdate(Callback):
     every = 1
 
     def on_steps(self, algorithm: Algorithm) -> None:
-        if algorithm.n_updates or algorithm.num_timesteps >= STEPS_OF_A_SMOKE_TEST:
+        if algorithm.n_updates or algorithm.num_timesteps >= SMOKE_TEST_STEPS:
             algorithm.request_stop("it was a smoke test")

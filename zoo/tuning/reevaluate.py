@@ -13,7 +13,7 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from zoo.experiment.statistics import interval, iqm
+from zoo.experiment.statistics import Strata, bootstrap_interval, iqm
 from zoo.tuning.objective import FRESH_SEEDS, spawned_seeds
 from zoo.tuning.space import Values
 from zoo.tuning.study import Plan, SharedStudy, counted, existing_study, quiet_optuna, seed_of
@@ -26,8 +26,6 @@ TRIAL, SEED = "trial", "seed"
 
 SAMPLES, RUN = "samples", "run"
 """Attributes of its trials: returns of the last evaluation's episodes, and the run's folder."""
-
-N_RESAMPLES = 2_000
 
 
 @dataclass
@@ -95,23 +93,18 @@ def ranking(plan: Plan, search: SharedStudy) -> list[RankedTrial]:
             ranked.samples.append(trial.user_attrs[SAMPLES])
             ranked.runs.append(trial.user_attrs[RUN])
         ranked.n_failed += trial.state == TrialState.FAIL
-    trained = [entry for entry in by_number.values() if entry.samples]
-    for entry in trained:
-        entry.score, entry.interval = score_of(entry.samples, plan.objective)
-    return sorted(trained, key=lambda entry: (entry.n_failed, -entry.score))
+    trained = [ranked for ranked in by_number.values() if ranked.samples]
+    for ranked in trained:
+        ranked.score, ranked.interval = score_of(ranked.samples, plan.objective)
+    return sorted(trained, key=lambda ranked: (ranked.n_failed, -ranked.score))
 
 
 def score_of(samples: Sequence[Sequence[float]], objective: str) -> tuple[float, tuple[float, float] | None]:
     """Return the IQM of all returns, or the share of successes, and its 95 % interval over seeds."""
 
-    def score(samples: Sequence[Any]) -> float:
-        pooled = np.concatenate([np.asarray(values, np.float64) for values in samples])
-        return float(pooled.mean() if objective == "success_rate" else iqm(pooled))
+    def score(strata: Strata) -> Any:
+        pooled = strata[0].reshape(*strata[0].shape[:-2], -1)
+        return pooled.mean(axis=-1) if objective == "success_rate" else iqm(pooled)
 
-    if len(samples) == 1:
-        return score(samples), None
-    rng, scores = np.random.default_rng(0), []
-    for _ in range(N_RESAMPLES):
-        seeds = [np.asarray(samples[index]) for index in rng.integers(len(samples), size=len(samples))]
-        scores.append(score([values[rng.integers(len(values), size=len(values))] for values in seeds]))
-    return score(samples), interval(np.array(scores))
+    seeds = [np.array(samples, np.float64)]
+    return float(score(seeds)), bootstrap_interval(score, seeds, width=len(samples[0]))

@@ -80,19 +80,21 @@ def result_of(plan: Plan, shared: SharedStudy) -> Result:
 
 def table(result: Result) -> str:
     """Return the best trials as lines of text."""
-    ranks = {trial.number: trial for trial in result.ranking}
+    fresh = {trial.number: f", on fresh seeds {_fresh(trial)}" for trial in result.ranking}
+    order = {number: place for place, number in enumerate(fresh)}
     complete = [trial for trial in result.trials if trial.state == TrialState.COMPLETE]
-    places = [*ranks, *(trial.number for trial in sorted(complete, key=lambda t: -float(t.values[0])))]
-    complete.sort(key=lambda trial: places.index(trial.number))
+    complete.sort(key=lambda trial: (order.get(trial.number, len(order)), -trial.values[0]))
+    wrapper = textwrap.TextWrapper(
+        get_terminal_size().columns,
+        subsequent_indent=" " * 12,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
     lines = []
     for trial in complete[:ROWS_SHOWN]:
-        rank = ranks.get(trial.number)
-        fresh = "" if rank is None else f", on fresh seeds {_fresh(rank)}"
         values = " ".join(f"{path}={_as_flow(value)}" for path, value in values_of(trial).items())
-        line = f"trial {trial.number:>4}  {trial.values[0]:,.6g}{fresh}  {values}"
-        width, indent = get_terminal_size().columns, " " * 12
-        options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
-        lines.append(textwrap.fill(line, width, subsequent_indent=indent, **options))
+        score = f"{trial.values[0]:,.6g}{fresh.get(trial.number, '')}"
+        lines.append(wrapper.fill(f"trial {trial.number:>4}  {score}  {values}"))
     return "\n".join(lines)
 
 
@@ -125,13 +127,11 @@ def _reason(trial: FrozenTrial) -> str:
 
 
 def _write_best(plan: Plan, best: FrozenTrial, ranked: Sequence[RankedTrial], n_trials: int) -> Path:
-    path = plan.folder / "best.yaml"
+    path, score = plan.folder / "best.yaml", f"{plan.objective} {best.values[0]:,.6g}"
     config = as_written(plan.config_of_trial(values_of(best), 0, plan.folder))
     where = f"trial {best.number} of {n_trials} of the study {plan.full_name}"
-    today, value = datetime.date.today().isoformat(), best.values[0]
-    header = f"# Found by zoo tune on {today}: {where}, {plan.objective} {value:,.6g}.\n"
-    if ranked:
-        header += f"# On {len(ranked[0].samples)} fresh seeds: {_fresh(ranked[0])}.\n"
+    fresh = [f"# On {len(rank.samples)} fresh seeds: {_fresh(rank)}.\n" for rank in ranked[:1]]
+    header = f"# Found by zoo tune on {datetime.date.today()}: {where}, {score}.\n{''.join(fresh)}"
     atomic.write_text(path, header + to_yaml(_as_tuned(plan, config)))
     return path
 
@@ -146,11 +146,10 @@ def _as_tuned(plan: Plan, config: Mapping[str, Any]) -> dict[str, Any]:
         defaults = compose("train", [*overrides, f"policy={policy}"])
         tuned["defaults"] = [{"override /policy": policy}]
     tuned |= {key: config[key] for key in TUNED_VALUES}
-    now, usual = (
-        dict(flat({key: values.get(key) or {} for key in TUNED_SECTIONS})) for values in (config, defaults)
-    )
+    sections = ({key: values.get(key) or {} for key in TUNED_SECTIONS} for values in (config, defaults))
+    now, default = (dict(flat(values)) for values in sections)
     for path, value in now.items():
-        if not (path in (*TUNED_SECTIONS, *LABELS) or (path in usual and usual[path] == value)):
+        if path not in (*TUNED_SECTIONS, *LABELS) and (path not in default or default[path] != value):
             put_at(tuned, path, value)
     for path in plan.space.dimensions:  # also values equal to the defaults
         put_at(tuned, path, value_at(config, path))
@@ -184,10 +183,11 @@ def _write_report(plan: Plan, shared: SharedStudy) -> Path | None:
         return None
     title = html.escape(f"{plan.algo} on {plan.env}: study {plan.name}")
     head = f'<meta charset="utf-8"><title>{title}</title><link rel="icon" href="data:,">'
-    trials = f"<p>{_how_ended(counted(shared.trials()))}</p>"
-    page = f"<!DOCTYPE html><html><head>{head}</head><body><h1>{title}</h1>{trials}"
+    body = (
+        f"<h1>{title}</h1><p>{_how_ended(counted(shared.trials()))}</p>{''.join(_plots(plan, shared.study))}"
+    )
     path = plan.folder / "report.html"
-    atomic.write_text(path, f"{page}{''.join(_plots(plan, shared.study))}</body></html>\n")
+    atomic.write_text(path, f"<!DOCTYPE html><html><head>{head}</head><body>{body}</body></html>\n")
     return path
 
 
@@ -195,13 +195,13 @@ def _plots(plan: Plan, study: optuna.Study) -> Iterator[str]:
     """Yield each plot as HTML; the first one includes plotly's script."""
     from optuna import visualization
 
+    name: dict[str, Any] = {"target_name": plan.objective}
+    importance = {"evaluator": optuna.importance.PedAnovaImportanceEvaluator()}
+    options = {"param_importances": name | importance, "intermediate_values": {}}
     has_script = False
     for plot, heading in PLOTS.items():
-        options: dict[str, Any] = {} if plot == "intermediate_values" else {"target_name": plan.objective}
-        if plot == "param_importances":
-            options["evaluator"] = optuna.importance.PedAnovaImportanceEvaluator()
         try:
-            figure = getattr(visualization, f"plot_{plot}")(study, **options)
+            figure = getattr(visualization, f"plot_{plot}")(study, **options.get(plot, name))
             drawn = figure.to_html(full_html=False, include_plotlyjs=not has_script)
             has_script = True
         except (ValueError, RuntimeError) as error:

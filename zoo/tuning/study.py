@@ -67,9 +67,6 @@ HEARTBEAT, GRACE = 15, 60
 MOST_RETRIES = 3
 """How often the trial of a process that died is run again."""
 
-RETRY_HISTORY = "retry_history"
-"""What Optuna's `RetryHeartbeatStaleTrialCallback.retry_history` reads, which warns at each call."""
-
 
 class Plan:
     """A study as the checked config of `zoo tune` describes it, as plain data. Raises `ZooError`."""
@@ -85,6 +82,11 @@ class Plan:
         self.folder = Path(config["runs_dir"], "tune", self.algo, folder_name(self.env), self.name)
         self.space = Space(config.get("space") or {}, config["fixed"])
         self.n_seeds, self.n_timesteps = int(config["n_seeds"]), int(config["n_timesteps"])
+        self.timeout = _seconds(config["timeout"])
+        """Seconds after which no trial starts; None: no limit."""
+        every: int | None = self.base["callbacks"].get("eval") and self.base["callbacks"]["eval"]["every"]
+        self.interval = every or max(1, self.n_timesteps // int(config["n_evaluations"]))
+        """Environment steps between the evaluations of a training."""
 
     def check(self) -> None:
         """Raise `ZooError` for settings that would fail in every trial."""
@@ -93,29 +95,11 @@ class Plan:
         for key in ("resume", "job"):
             if self.config[key] is not None:
                 raise ZooError(f"`{key}` can't be set: zoo tune goes on with a study by the same command")
-        _ = self.timeout
         if self.config["n_jobs"] == 0:
             raise ZooError("`n_jobs=0` is neither -1 (one a core) nor at least 1")
         if self.base["callbacks"].get("eval") is None:
             raise ZooError("`callbacks.eval` is switched off: without evaluations no trial has a score")
         self.space.check(self.base)
-
-    @property
-    def timeout(self) -> float | None:
-        """Seconds after which no trial starts; None: no limit."""
-        timeout: int | str | None = self.config["timeout"]
-        if not isinstance(timeout, str):
-            return timeout
-        match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|sec|min|m|h)", timeout.strip())
-        if match is None or float(match[1]) == 0:
-            raise ZooError(f"`timeout={timeout}` is not a time; expected seconds, 30min or 2h")
-        return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2][0]]
-
-    @property
-    def interval(self) -> int:
-        """Environment steps between the evaluations of a training."""
-        every: int | None = self.base["callbacks"]["eval"]["every"]
-        return every or max(1, self.n_timesteps // int(self.config["n_evaluations"]))
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that two commands on one study must share, as JSON stores them."""
@@ -136,6 +120,15 @@ class Plan:
         callbacks = {**config["callbacks"], "eval": {**config["callbacks"]["eval"], "every": self.interval}}
         quiet = {"progress_bar": False, "verbose": 0}
         return {**config, **quiet, "callbacks": callbacks, "seed": seed, "runs_dir": str(runs_dir)}
+
+
+def _seconds(time: int | str | None) -> float | None:
+    if not isinstance(time, str):
+        return time
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|sec|min|m|h)", time.strip())
+    if match is None:
+        raise ZooError(f"`timeout={time}` is not a time; expected seconds, 30min or 2h")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2][0]]
 
 
 @contextlib.contextmanager
@@ -178,33 +171,32 @@ class Storage:
 @quiet_optuna()
 def open_storage(plan: Plan) -> Storage:
     """Open the storage that the setting ``storage`` names. Raises `ZooError`."""
-    setting, folder = plan.config["storage"], plan.folder
+    setting = plan.config["storage"]
+    is_file = setting is None or "://" not in (setting := setting.removeprefix("sqlite:///"))
     try:
-        if setting is not None and "://" in setting:
-            if setting.startswith("sqlite"):
-                raise ZooError(f"`storage={setting}`: a SQLite file is named by its path: storage=PATH.db")
-            (folder / "workers").mkdir(parents=True, exist_ok=True)
-            name = without_password(setting)
-            database = _rdb(
-                *(setting, name),
-                engine_kwargs={"pool_pre_ping": True},
-                heartbeat_interval=HEARTBEAT,
-                grace_period=GRACE,
-                heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(max_retry=MOST_RETRIES),
-            )
-            return Storage(database, name, folder / "workers", is_file=False)
-        file = _file(setting, folder)
-        locks = file.with_name(f"{file.name}.workers")
+        file = _file(setting, plan.folder) if is_file else Path()
+        name = shown(file) if is_file else without_password(setting)
+        locks = file.with_name(f"{file.name}.workers") if is_file else plan.folder / "workers"
         locks.mkdir(parents=True, exist_ok=True)
-        with FileLock(locks / "turn.lock"):  # SQLite fails if two processes make the tables at once
-            return Storage(_on_file(file, locks), shown(file), locks)
     except OSError as error:
         raise ZooError(f"can't write into {error.filename}: {error.strerror or error}") from error
+    with FileLock(locks / "turn.lock"):  # SQLite fails if two processes make the tables at once
+        if not is_file:
+            stale = RetryHeartbeatStaleTrialCallback(max_retry=MOST_RETRIES)
+            beats: dict[str, Any] = {"heartbeat_interval": HEARTBEAT, "grace_period": GRACE}
+            beats |= {"heartbeat_stale_trial_callback": stale, "engine_kwargs": {"pool_pre_ping": True}}
+            return Storage(_rdb(setting, name, **beats), name, locks, is_file=False)
+        if file.suffix in JOURNAL_SUFFIXES:
+            # Optuna's own lock stays behind when its holder is killed.
+            lock: Any = FileLock(locks / "journal.lock")
+            return Storage(JournalStorage(JournalFileBackend(str(file), lock)), name, locks)
+        patience = {"connect_args": {"timeout": SQLITE_TIMEOUT}}
+        return Storage(_rdb(f"sqlite:///{file}", name, engine_kwargs=patience), name, locks)
 
 
 def _file(setting: str | None, folder: Path) -> Path:
     if setting in (None, "journal"):
-        return (folder / ("study.db" if setting is None else "study.journal")).absolute()
+        return (folder / f"study.{setting or 'db'}").absolute()
     path = Path(str(setting)).expanduser().absolute()
     if path.suffix not in (*JOURNAL_SUFFIXES, *SQLITE_SUFFIXES) or path.is_dir() or not path.parent.is_dir():
         endings = ", ".join((*SQLITE_SUFFIXES, *JOURNAL_SUFFIXES))
@@ -213,16 +205,6 @@ def _file(setting: str | None, folder: Path) -> Path:
             " database's URL (postgresql+psycopg://user:password@host/name)"
         )
     return path
-
-
-def _on_file(file: Path, locks: Path) -> BaseStorage:
-    if file.suffix not in JOURNAL_SUFFIXES:
-        return _rdb(
-            f"sqlite:///{file}", shown(file), engine_kwargs={"connect_args": {"timeout": SQLITE_TIMEOUT}}
-        )
-    # Optuna's own lock stays behind when its holder is killed.
-    lock: Any = FileLock(locks / "journal.lock")
-    return JournalStorage(JournalFileBackend(str(file), lock))
 
 
 def _rdb(url: str, name: str, **options: Any) -> RDBStorage:
@@ -238,13 +220,9 @@ def _rdb(url: str, name: str, **options: Any) -> RDBStorage:
         needs = "pip install 'psycopg[binary]' for PostgreSQL"
         raise ZooError(f"the storage {name} needs a database driver ({reason}): {needs}") from error
     except (sqlalchemy.exc.SQLAlchemyError, StorageInternalError, RuntimeError, ValueError) as error:
-        raise ZooError(f"can't reach the storage {name}: {_reason(error)}") from error
-
-
-def _reason(error: BaseException) -> str:
-    """Return a database's error on one line and without any password."""
-    cause = error.__cause__ or error
-    return without_password(one_line(getattr(cause, "orig", None) or cause)).rstrip(".")
+        cause = error.__cause__ or error
+        reason = without_password(one_line(getattr(cause, "orig", None) or cause)).rstrip(".")
+        raise ZooError(f"can't reach the storage {name}: {reason}") from error
 
 
 # -- beginning, and going on ------------------------------------------------------------------------------
@@ -413,12 +391,16 @@ def n_ended(study: Study) -> int:
 
 def retry_of(trial: FrozenTrial) -> int | None:
     """Return the number of the interrupted trial that this one repeats."""
-    history = trial.system_attrs.get(RETRY_HISTORY)
-    return history[-1] if history else None
+    return next(reversed(_history(trial)), None)
+
+
+def _history(trial: FrozenTrial) -> list[int]:
+    # As `RetryHeartbeatStaleTrialCallback.retry_history` reads it, which warns at each call.
+    return list(trial.system_attrs.get("retry_history", ()))
 
 
 def _retried(trials: Sequence[FrozenTrial]) -> set[int]:
-    return {number for trial in trials for number in trial.system_attrs.get(RETRY_HISTORY, ())}
+    return {number for trial in trials for number in _history(trial)}
 
 
 def reason_of(error: BaseException) -> str:

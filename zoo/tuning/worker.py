@@ -86,7 +86,7 @@ class Worker:
     def __init__(self, plan: Plan, storage: Storage, deadline: float | None = None) -> None:
         self.plan, self.storage, self.deadline = plan, storage, deadline
         self.name = f"{platform.node()}-{secrets.token_hex(6)}"
-        self.last_reason, self.n_equal_failures, self.has_diverged = "", 0, False
+        self.last_reason, self.n_equal_failures = "", 0
         with storage.lock():
             study = existing_study(plan.full_name, storage)
             if study is None:
@@ -136,13 +136,12 @@ class Worker:
     def _run_trial(self, trial: Trial) -> float:
         plan = self.plan
         seeds = spawned_seeds(self.seed, plan.n_seeds, TRIAL_SEEDS, trial.number)
-        self.has_diverged = False
         trial.study.sampler = make_sampler(plan.config["sampler"], self.seed, seeds[0])
         values = plan.space.suggest(trial, plan.base)
         trial.set_user_attr(VALUES, values)
         done: list[Evaluation] = []
         folders: list[str] = []
-        reported_at = [time.monotonic()]
+        reported_at = time.monotonic()
 
         def on_start(run: Path) -> None:
             # At once, as a killed process can't store it any more.
@@ -150,23 +149,18 @@ class Worker:
             trial.set_user_attr(RUNS, folders)
 
         def on_evaluation(steps: int, evaluation: Evaluation) -> str | None:
+            nonlocal reported_at
             value = value_of(plan.objective, [evaluation])
             trial.report(value, steps)
-            if plan.config["verbose"] and time.monotonic() - reported_at[-1] > SLOW_SECONDS:
-                reported_at.append(time.monotonic())
+            if plan.config["verbose"] and time.monotonic() - reported_at > SLOW_SECONDS:
+                reported_at = time.monotonic()
                 say(f"trial {trial.number:>4}  under way: {steps:,} of {plan.n_timesteps:,} steps")
             return f"pruned after {steps:,} steps: {value:,.6g}" if trial.should_prune() else None
 
         for seed in seeds:
-            config = plan.config_of_trial(values, seed, plan.folder / TRIALS)
+            config, keep = plan.config_of_trial(values, seed, plan.folder / TRIALS), plan.config["keep"]
             first = None if done else on_evaluation
-            keep = plan.config["keep"]
-            try:
-                evaluation, _ = train(config, keep=keep, on_evaluation=first, on_start=on_start)
-            except NotFiniteError:
-                self.has_diverged = True
-                raise
-            done.append(evaluation)
+            done.append(train(config, keep=keep, on_evaluation=first, on_start=on_start)[0])
         return value_of(plan.objective, done)
 
     def _train_again(self, trial: Trial) -> float:
@@ -182,15 +176,14 @@ class Worker:
         """Print how a trial ended. Raises `ZooError` after `MOST_EQUAL_FAILURES` alike in a row."""
         seconds = 0.0 if trial.duration is None else trial.duration.total_seconds()
         again, reason = trial.params.get(TRIAL), str(trial.user_attrs.get(REASON, DIED))
-        name = f"trial {trial.number:>4}"
-        if again is not None:
-            name = f"top   trial {again}, seed {trial.params[SEED]}"
-        ending = f"failed: {reason}" if trial.state == TrialState.FAIL else reason
-        if trial.state == TrialState.COMPLETE:
-            ending = f"{self.plan.objective} {trial.values[0]:,.6g}"
+        seed = trial.params.get(SEED)
+        name = f"trial {trial.number:>4}" if again is None else f"top   trial {again}, seed {seed}"
+        endings = {TrialState.FAIL: f"failed: {reason}", TrialState.PRUNED: reason}
+        ending = endings.get(trial.state) or f"{self.plan.objective} {trial.values[0]:,.6g}"
         if self.plan.config["verbose"]:
             say(f"{name}  {ending}  ({seconds:.1f} s)")
-        if trial.state != TrialState.FAIL or self.has_diverged:  # divergence is a result of the values
+        has_diverged = NotFiniteError.__name__ in trial.user_attrs.get(TRACEBACK, "")
+        if trial.state != TrialState.FAIL or has_diverged:  # divergence is a result of the values
             self.n_equal_failures = 0
             return
         # Without numbers: an environment's failure names its index and seed, which differ each time.

@@ -17,7 +17,6 @@ from zoo.core.printing import aligned, one_line, printable, show
 from zoo.envs.registry import folder_name
 from zoo.errors import ZooError, nearest
 
-HEADER = ("algo", "env", "return", "steps", "seed", "agent")
 SCORES = ("mean_return", "std_return", "n_eval_episodes", "success_rate", "timesteps", "seed", "created")
 
 
@@ -35,7 +34,8 @@ def run(settings: ListingSettings) -> None:
     if settings.format == "json":
         show(to_json([_as_data(*entry) for entry in agents]), end="")
     elif agents:
-        show(aligned([HEADER, *(_row(*entry) for entry in agents)]))
+        header = ("algo", "env", "return", "steps", "seed", "agent")
+        show(aligned([header, *(_row(*entry) for entry in agents)]))
     else:
         algo, env = settings.algo or "ppo2", "CartPole-v1" if settings.env is None else env_id(settings.env)
         if algo not in (options := algorithm_options()):

@@ -34,6 +34,8 @@ from zoo.plots.tables import Table
 RESULTS, TABLE = "benchmark.json", "benchmark.md"
 PUBLISHED = Path(__file__).with_name("published_scores.csv")
 
+_VERSION = re.compile(r"-v\d+$")
+
 COLUMNS = ("algo", "env", "return", "IQM", "95 % interval", "episodes", "trained for", "published", "agent")
 HEADING = """\
 # Agents, measured
@@ -49,8 +51,7 @@ Row = dict[str, Any]
 
 def run(settings: BenchmarkSettings) -> None:
     """Measure the agents that have no result yet; write benchmark.md and benchmark.json."""
-    env = None if settings.env is None else env_id(settings.env)
-    agents = wanted_agents(settings.agents, settings.algo, env)
+    agents = _wanted_agents(settings)
     folder = Path(settings.out).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / ".lock")
@@ -83,23 +84,21 @@ def run(settings: BenchmarkSettings) -> None:
     show(f"table   {one_line(shown(folder / TABLE))}")
 
 
-def wanted_agents(folder: str | None, algo: str | None, env: str | None) -> list[Row]:
-    """Return the agents below ``folder``, or of the collections, that are wanted. Raises `ZooError`."""
-    if folder is None:
-        paths: Iterable[Path] = [agent.path for agent in list_agents(runs=os.devnull)]
-    else:
-        root = Path(folder).expanduser()
-        if not root.is_dir():
-            raise ZooError(f"agents={one_line(folder)}: there is no such folder")
-        paths = _agents_below(root)
-    rows = [_agent(path) for path in paths]
-    if folder is None:  # the collection in the working folder is often a copy of Zoo's own
+def _wanted_agents(settings: BenchmarkSettings) -> list[Row]:
+    """Return the agents below the folder ``agents``, or of the collections. Raises `ZooError`."""
+    if settings.agents is None:
+        rows = [_agent(agent.path) for agent in list_agents(runs=os.devnull)]
+        # The collection in the working folder is often a copy of Zoo's own.
         rows = list({row.get("fingerprint") or row["agent"]: row for row in reversed(rows)}.values())
+    elif (root := Path(settings.agents).expanduser()).is_dir():
+        rows = [_agent(path) for path in _agents_below(root)]
+    else:
+        raise ZooError(f"agents={settings.agents}: there is no such folder")
+    env = None if settings.env is None else folder_name(env_id(settings.env))
     wanted = [
         row
         for row in rows
-        if algo in (None, row["algo"], row.get("base"))
-        and (env is None or folder_name(row["env"]) == folder_name(env))
+        if settings.algo in (None, row["algo"], row.get("base")) and env in (None, folder_name(row["env"]))
     ]
     if not wanted:
         raise ZooError(f"there is no agent to measure{f' among the {len(rows)} found' if rows else ''}")
@@ -172,14 +171,14 @@ def _published_scores() -> dict[tuple[str, str], list[dict[str, str]]]:
     scores: dict[tuple[str, str], list[dict[str, str]]] = {}
     with open(PUBLISHED, encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            scores.setdefault((row["algo"], _without_version(row["env"])), []).append(row)
+            scores.setdefault((row["algo"], _VERSION.sub("", row["env"])), []).append(row)
     return scores
 
 
 def published_scores(algo: str, base: str, env: str) -> list[dict[str, str]]:
     """Return the published scores of a preset, else those of its algorithm, in any version of ``env``."""
     base = algo if algo in ("recurrent_ppo", "maskable_ppo") else base  # what plain PPO reaches is no measure
-    scores, name = _published_scores(), _without_version(env)
+    scores, name = _published_scores(), _VERSION.sub("", env)
     return scores.get((algo, name)) or scores.get((base, name), [])
 
 
@@ -206,7 +205,3 @@ def _outcome(row: Row) -> str:
 
 def _mean_and_std(row: Mapping[str, Any]) -> str:
     return f"{decimal(float(row['mean_return']))} ± {decimal(float(row['std_return'] or 0))}"
-
-
-def _without_version(env: str) -> str:
-    return re.sub(r"-v\d+$", "", env)

@@ -21,9 +21,6 @@ PACKAGES = (
     *("stable-baselines3", "sb3-contrib"),
 )
 
-TIMEOUT = 60.0
-"""Seconds that PyTorch's report may take."""
-
 
 def run(settings: NoSettings) -> None:
     """Print versions, hardware and PyTorch's report on its environment."""
@@ -40,7 +37,7 @@ def run(settings: NoSettings) -> None:
     quiet = {**os.environ, "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     command = [sys.executable, "-m", "torch.utils.collect_env"]
     try:  # in a process of its own: drivers may hang or crash
-        report = subprocess.check_output(command, text=True, env=quiet, timeout=TIMEOUT)
+        report = subprocess.check_output(command, text=True, env=quiet, timeout=60)
     except (subprocess.SubprocessError, OSError) as error:
         report = f"  not found out: {one_line(error)}"
     show(f"torch\n{report}")

@@ -14,8 +14,6 @@ from zoo.errors import ZooError
 from zoo.experiment.open_agent import agent_path
 from zoo.interop.export import export_agent
 
-FORMATS = {"onnx": ["onnx"], "torch_export": ["torch_export"], "both": ["onnx", "torch_export"]}
-
 
 def run(settings: ExportSettings) -> None:
     """Export the agent that the config names."""
@@ -27,10 +25,10 @@ def run(settings: ExportSettings) -> None:
     name = preset_or_name(files.config["algo"])
     env = one_line((files.config.get("env") or {}).get("id", "an environment of its own"))
     out = Path(settings.out or Path("exported", f"{name}-{folder_name(env)}")).expanduser()
+    title, opset = f"{name} on {env}", settings.opset
+    formats = ["onnx", "torch_export"] if settings.format == "both" else [settings.format]
     try:
-        differences = export_agent(
-            agent, out, formats=FORMATS[settings.format], title=f"{name} on {env}", opset=settings.opset
-        )
+        differences = export_agent(agent, out, formats=formats, title=title, opset=opset)
     except ZooError as error:
         raise ZooError(f"can't export {origin}: {error}") from error
     show(f"agent   {origin}")

@@ -29,8 +29,7 @@ from zoo.interop.sb3_zip import existing, statistics_beside
 
 def run(config: Mapping[str, Any]) -> None:
     """Import the file that the config names, and print which settings it lacks."""
-    values = {key: value for key, value in config.items() if key != "env"}
-    settings = build(ImportSettings, values, "")
+    settings = build(ImportSettings, {key: config[key] for key in config if key != "env"}, "")
     if settings.file is None:
         raise ZooError("which file? for example: zoo import ppo_cartpole.zip env=CartPole-v1")
     file = existing(settings.file)
@@ -60,14 +59,13 @@ def run(config: Mapping[str, Any]) -> None:
         raise ZooError(f"{out} is there already; name another folder, or this one to replace it: out=PATH")
     path = imported.algorithm.save(out, card=imported.card)
     place = one_line(shown(path))
-    where = "" if env is None else f" on {env.id}"
     show(f"agent  {place}")
+    name = imported.algorithm.label + ("" if env is None else f" on {env.id}")
     steps, source = imported.card["timesteps"], imported.card["imported_from"]
-    show(f"       {imported.algorithm.label}{where}, trained for {steps:,} steps by {source}")
+    show(f"       {name}, trained for {steps:,} steps by {source}")
     if imported.unknown:
         show(f"note   not to be read in the file, so Zoo's own values: {', '.join(imported.unknown)}")
-    where = "" if env is not None else " env=ID"
-    show(f"watch  zoo enjoy {shlex.quote(f'agent={place}')}{where}")
+    show(f"watch  zoo enjoy {shlex.quote(f'agent={place}')}{' env=ID' if env is None else ''}")
 
 
 def import_tuned(file: Path, settings: ImportSettings) -> None:

@@ -36,7 +36,7 @@ def run(settings: PlotSettings) -> None:
     plot.save()
     if plot.kind != "csv":
         show(plot.text, end="")
-    _print_problems(plot.runs, plot.groups)
+    _print_problems(plot)
     show(f"wrote  {one_line(shown(plot.path))}")
 
 
@@ -148,12 +148,12 @@ def _methods(scores: Sequence[GroupScore], settings: PlotSettings) -> Methods:
     return methods
 
 
-def _print_problems(runs: Sequence[Run], groups: Sequence[Group]) -> None:
+def _print_problems(plot: Plot) -> None:
     """Print what no figure shows: runs that did not finish or were left out, files that are damaged."""
     problems = {
-        "did not finish": [f"{run.name}: {run.ending}" for run in runs if not run.is_complete],
-        "left out": [line for group in groups for line in group.repeat_lines],
-        "damaged": problems_of(runs),
+        "did not finish": [f"{run.name}: {run.ending}" for run in plot.runs if not run.is_complete],
+        "left out": [line for group in plot.groups for line in group.repeat_lines],
+        "damaged": problems_of(plot.runs),
     }
     for heading, lines in problems.items():
         for line in lines[:PROBLEMS_SHOWN]:

@@ -61,8 +61,7 @@ def record(agent: Any = None, **settings: Any) -> Video:
     with tempfile.TemporaryDirectory() as folder:
         if isinstance(agent, Algorithm):
             agent, settings = agent.save(Path(folder, "agent")), {"trust": True, **settings}
-        named = {} if agent is None else {"agent": agent}
-        overrides = as_overrides({**named, **with_registered_env(settings)})
+        overrides = as_overrides({"agent": agent, **with_registered_env(settings)})
         chosen: RecordSettings = ConfigLoader("record").settings(overrides)
         return _film(chosen, open_agent(chosen))
 

@@ -58,8 +58,7 @@ def _print_end(result: Result, *, is_done: bool) -> None:
     if result.best_file is not None:
         plan = result.plan
         dataset = [f"dataset={plan.config['dataset']}"] if plan.config["dataset"] else []
-        train = ["zoo", "train", f"algo={plan.algo}", f"env={plan.env}", *dataset]
-        train.append(f"tuned={shown(result.best_file)}")
-        say(f"train   {shlex.join(train)}")
+        settings = [f"algo={plan.algo}", f"env={plan.env}", *dataset, f"tuned={shown(result.best_file)}"]
+        say(f"train   zoo train {shlex.join(settings)}")
     if not is_done:
         say("go on   with the same command")

@@ -158,21 +158,16 @@ def _as_tuned(plan: Plan, config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _as_csv(plan: Plan, trials: Sequence[FrozenTrial], ranked: Sequence[RankedTrial]) -> str:
     ranks = {trial.number: [place, trial.score] for place, trial in enumerate(ranked, 1)}
-    paths = list(plan.space.dimensions)
-    columns = ["trial", "state", plan.objective, "seconds", "reason", "goes_on_from", "origin"]
-    lines: list[Sequence[Any]] = [[*columns, "rank", "fresh_score", *paths, "runs"]]
+    columns = ["trial", "state", plan.objective, "seconds", "reason", "goes_on_from", "origin", "rank"]
+    lines: list[Sequence[Any]] = [[*columns, "fresh_score", *plan.space.dimensions, "runs"]]
     for trial in trials:
-        attributes = trial.user_attrs
+        attributes, score = trial.user_attrs, trial.values[0] if trial.values else None
+        seconds = trial.duration and trial.duration.total_seconds()
+        line = [trial.number, trial.state.name.lower(), score, seconds, _reason(trial), retry_of(trial)]
+        line += [attributes.get("origin"), *ranks.get(trial.number, [None, None])]
         values = attributes.get("values", {})
-        lines.append(
-            [
-                *(trial.number, trial.state.name.lower(), trial.values[0] if trial.values else None),
-                *(trial.duration and trial.duration.total_seconds(), _reason(trial), retry_of(trial)),
-                *(attributes.get("origin"), *ranks.get(trial.number, [None, None])),
-                *(_as_flow(values[path]) if path in values else None for path in paths),
-                " ".join(attributes.get("runs", [])),
-            ]
-        )
+        line += [_as_flow(values[path]) if path in values else None for path in plan.space.dimensions]
+        lines.append([*line, " ".join(attributes.get("runs", []))])
     return csv_lines(lines)
 
 

@@ -145,9 +145,6 @@ def quiet_optuna() -> Iterator[None]:
         optuna.logging.set_verbosity(before)
 
 
-# -- storages -------------------------------------------------------------------------------------------
-
-
 @dataclass
 class Storage:
     """An open storage of Optuna's."""
@@ -225,9 +222,6 @@ def _rdb(url: str, name: str, **options: Any) -> RDBStorage:
         raise ZooError(f"can't reach the storage {name}: {reason}") from error
 
 
-# -- beginning, and going on ------------------------------------------------------------------------------
-
-
 def open_study(plan: Plan) -> tuple[SharedStudy, list[str]]:
     """Begin the study, or go on with it; return it, and remarks for the user. Raises `ZooError`."""
     storage = open_storage(plan)
@@ -296,9 +290,6 @@ def check_settings(plan: Plan, study: Study) -> None:
             f"the study '{plan.name}' of {plan.algo} on {plan.env} was begun with other settings: {changes}."
             " Another study: study=NAME"
         )
-
-
-# -- sharing ----------------------------------------------------------------------------------------------
 
 
 class SharedStudy:

@@ -48,8 +48,8 @@ class Search:
 
     def run(self) -> bool:
         """Keep ``n_jobs`` workers running; return False if a signal ended them. Raises `ZooError`."""
-        cores, n_jobs, timeout = usable_cores(), self.plan.config["n_jobs"], self.plan.timeout
-        n_jobs = cores if n_jobs == -1 else n_jobs
+        cores, timeout = usable_cores(), self.plan.timeout
+        n_jobs = cores if self.plan.config["n_jobs"] == -1 else self.plan.config["n_jobs"]
         deadline = None if timeout is None else time.time() + timeout
         # By default each process would use all cores for its threads.
         variables = {"OMP_NUM_THREADS": str(max(1, cores // n_jobs))} if n_jobs > 1 else {}

@@ -31,6 +31,7 @@ NAMES = {
     "gym": "import gymnasium as gym",
     "spaces": "from gymnasium import spaces",
     "Any": "from typing import Any",
+    "Dataset": "from zoo.imitation.expert_data import Dataset",
     "Literal": "from typing import Literal",
     "Mapping": "from collections.abc import Mapping",
     "Path": "from pathlib import Path",

@@ -79,6 +79,7 @@ from zoo.experiment.trackers import TensorBoardLogger as TensorBoardLogger
 from zoo.experiment.trackers import WandbLogger as WandbLogger
 from zoo.imitation.bc import BC as _BC
 from zoo.imitation.bc import BCConfig
+from zoo.imitation.expert_data import Dataset
 from zoo.imitation.expert_data import ExpertData as ExpertData
 from zoo.imitation.expert_data import read_expert as read_expert
 from zoo.imitation.expert_data import write_expert as write_expert
@@ -338,7 +339,7 @@ class BC(_BC):
         policy: Policy = "MlpPolicy",
         env: Any = None,
         *,
-        dataset: ExpertData | str | Path | None = None,
+        dataset: Dataset | None = None,
         learning_rate: ScheduleValue = 0.001,
         n_envs: int | None = None,
         seed: int | None = None,
@@ -559,7 +560,7 @@ class GAIL(_GAIL):
         self,
         policy: Policy = "MlpPolicy",
         env: Any = None,
-        dataset: ExpertData | str | Path | None = None,
+        dataset: Dataset | None = None,
         *,
         learning_rate: ScheduleValue = 0.001,
         n_envs: int | None = None,

@@ -132,6 +132,10 @@ class OffPolicyAlgorithm(Algorithm):
         """Take ``n_steps`` gradient steps, each on a row of ``batches``; return each sample's `td_errors`."""
         raise NotImplementedError
 
+    def _buffer_shape(self) -> tuple[int, int]:
+        """Return how many transitions the buffer has room for, and of how many environments."""
+        return self.config.buffer_size, self.n_envs
+
     def _make_buffer(self) -> None:
         """Allocate the buffer; keep the one that is there, with all episodes cut, where it fits."""
         config, replay = self.config, self.replay_config
@@ -142,16 +146,17 @@ class OffPolicyAlgorithm(Algorithm):
         if hindsight is not None:
             rewards = GoalRewards(self.collector.envs.env, with_infos=hindsight.copy_info_dict)
             relabelling = Hindsight(rewards, hindsight.goal_selection_strategy, hindsight.n_sampled_goal)
-        buffer = keep_or_discard_buffer(getattr(self, "buffer", None), self.n_envs, specs)
+        capacity, n_envs = self._buffer_shape()
+        buffer = keep_or_discard_buffer(getattr(self, "buffer", None), n_envs, specs)
         if buffer is None:
             once, n_frames = config.optimize_memory_usage, self.collector.envs.n_frames
             bytes_beside = 0 if replay.prioritized is None else BYTES_EACH
             bytes_beside += 0 if hindsight is None else EpisodeIndex.BYTES_EACH
-            needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=once, n_frames=n_frames)
-            needed += bytes_beside * config.buffer_size
-            refuse_too_large_buffer(needed, config.buffer_size, once=once)
+            needed = replay_bytes(capacity, specs, optimize_memory_usage=once, n_frames=n_frames)
+            needed += bytes_beside * capacity
+            refuse_too_large_buffer(needed, capacity, once=once)
             buffer = ReplayBuffer(
-                *(config.buffer_size, self.n_envs, specs),
+                *(capacity, n_envs, specs),
                 optimize_memory_usage=once,
                 n_frames=n_frames,
                 sampler=None if replay.prioritized is None else PrioritizedSampler(replay.prioritized),
@@ -229,10 +234,7 @@ class OffPolicyAlgorithm(Algorithm):
         if self.num_timesteps <= self._first_update or self.distributed.total(len(self.buffer) == 0):
             self._collected_since_update = 0
             return
-        periods, self._collected_since_update = divmod(self._collected_since_update, self._train_freq)
-        remaining = periods * self.config.gradient_steps
-        if self.config.gradient_steps == -1:
-            remaining = self._collected
+        remaining = self._gradient_steps_due()
         while remaining:
             n_steps = min(remaining, self._steps_per_call)
             shape = n_steps, self.config.batch_size
@@ -241,6 +243,11 @@ class OffPolicyAlgorithm(Algorithm):
             if self.replay_config.prioritized is not None:
                 self.buffer.update_priorities(outputs["td_errors"].cpu().numpy())
             remaining -= n_steps
+
+    def _gradient_steps_due(self) -> int:
+        periods, self._collected_since_update = divmod(self._collected_since_update, self._train_freq)
+        n_steps = self.config.gradient_steps
+        return self._collected if n_steps == -1 else periods * n_steps
 
     def _bootstrapped(self, batch: Mapping[str, Any], next_values: Tensor) -> Tensor:
         """Return rewards plus discounted ``next_values`` (batch, …), which a terminal state has none of."""

@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,15 +24,16 @@ from zoo.algorithms.arguments import Policy
 from zoo.algorithms.on_policy import ANY_ACTIONS
 from zoo.buffers.arrays import transform
 from zoo.config.fields import ScheduleValue, build, hyperparameter
-from zoo.errors import NotFiniteError, ZooError
+from zoo.errors import NotFiniteError
 from zoo.imitation.demonstrations import (
     Demonstrations,
     EpisodeChoice,
     chosen_episodes,
     own_generator,
     update_normalizer,
+    without_dataset,
 )
-from zoo.imitation.expert_data import ExpertData
+from zoo.imitation.expert_data import Dataset, ExpertData
 from zoo.optim.optimizers import Adam, Parameters, Updater
 from zoo.optim.runtime import Runtime
 from zoo.optim.update_runner import State, Step, StepResult, UpdateRunner, average
@@ -194,12 +194,7 @@ class BC(Algorithm):
     config: BCConfig
 
     def __init__(
-        self,
-        policy: Policy = "MlpPolicy",
-        env: Any = None,
-        *,
-        dataset: ExpertData | str | Path | None = None,
-        **options: Any,
+        self, policy: Policy = "MlpPolicy", env: Any = None, *, dataset: Dataset | None = None, **options: Any
     ) -> None:
         self._data: ExpertData | None = None
         self._demonstrations: Demonstrations | None = None
@@ -212,8 +207,7 @@ class BC(Algorithm):
         return self.cloning.updater.initial_state()
 
     def _reset_envs(self) -> None:
-        if self._data is not None:
-            update_normalizer(self, self._data)  # before a normaliser has seen what a reset shows
+        update_normalizer(self, self._data)  # before a normaliser has seen what a reset shows
         super()._reset_envs()
         self._demonstrations = None  # a normaliser has seen more
 
@@ -222,7 +216,7 @@ class BC(Algorithm):
         self._progress_before = self.progress
         if self._demonstrations is None:
             if self._data is None:
-                raise ZooError("bc learns from expert data: dataset=PATH (zoo expert agent=… records it)")
+                raise without_dataset(self)
             self._demonstrations = Demonstrations(
                 self._data, self, self.config.validation_fraction, own_generator(self.seed)
             )
@@ -268,7 +262,7 @@ class PretrainConfig(CloningTerms):
 
 def clone_expert(
     algorithm: Algorithm,
-    dataset: ExpertData | str | Path,
+    dataset: Dataset,
     config: PretrainConfig | Mapping[str, Any],
     on_epoch: Callable[[Epoch], bool | None] | None = None,
 ) -> list[Epoch]:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from zoo.algorithms.algorithm import Algorithm
+from zoo.algorithms.agent import Agent
 from zoo.algorithms.on_policy import USUAL_CHUNK
 from zoo.buffers.arrays import Arrays, allocate, assign, n_rows, observation_spec, transform
 from zoo.config.fields import hyperparameter
 from zoo.envs.normalize import is_training
 from zoo.envs.spaces import is_composite, nested
-from zoo.imitation.expert_data import ExpertData, read_expert
+from zoo.errors import ZooError
+from zoo.imitation.expert_data import Dataset, ExpertData, read_expert
 from zoo.policies.acting import to_tensors
 
 Array = np.ndarray
@@ -31,7 +31,7 @@ class EpisodeChoice:
     min_return: float | None = hyperparameter(None, "use only episodes that return so much; null: all")
 
 
-def chosen_episodes(dataset: ExpertData | str | Path, agent: Algorithm, choice: EpisodeChoice) -> ExpertData:
+def chosen_episodes(dataset: Dataset, agent: Agent, choice: EpisodeChoice) -> ExpertData:
     """Return the episodes that the agent is to learn from.
 
     Raises `ZooError` for other spaces than the agent's, or none; `ZooWarning` warns of too few.
@@ -39,6 +39,19 @@ def chosen_episodes(dataset: ExpertData | str | Path, agent: Algorithm, choice: 
     data = dataset if isinstance(dataset, ExpertData) else read_expert(dataset, agent.spaces)
     data.check_spaces(*agent.spaces)
     return data.filtered(min_return=choice.min_return, n_episodes=choice.n_episodes)
+
+
+def without_dataset(agent: Agent) -> ZooError:
+    """Return the error where an agent has no dataset to learn from."""
+    return ZooError(f"{agent.name} learns from expert data: dataset=PATH (zoo expert agent=… records it)")
+
+
+def stored_actions(data: ExpertData, agent: Agent) -> Arrays:
+    """Return the expert's actions as buffers store the agent's."""
+    is_nested = is_composite(data.action_space)
+    return agent.action_adapter.from_env(
+        nested(data.action_space, data.actions) if is_nested else data.actions
+    )
 
 
 def own_generator(seed: int) -> np.random.Generator:
@@ -58,7 +71,7 @@ class Demonstrations:
     """
 
     def __init__(
-        self, data: ExpertData, agent: Algorithm, validation_fraction: float, rng: np.random.Generator
+        self, data: ExpertData, agent: Agent, validation_fraction: float, rng: np.random.Generator
     ) -> None:
         self.is_recurrent = bool(agent.acting.state_size)
         length = min(USUAL_CHUNK, int(data.lengths.max())) if self.is_recurrent else 1
@@ -74,11 +87,9 @@ class Demonstrations:
         if normalizer is not None:
             observations = normalizer.normalize_observations(observations)
         spec = observation_spec(agent.observation_space, normalized=normalizer is not None)
-        is_nested = is_composite(data.action_space)
-        actions = nested(data.action_space, data.actions) if is_nested else data.actions
         columns: dict[str, Any] = {
             "observations": stored(observations, spec),
-            "actions": agent.action_adapter.from_env(actions),
+            "actions": stored_actions(data, agent),
         }
         if data.action_masks is not None and agent.acting.head.mask_size is not None:
             columns["action_masks"] = data.action_masks
@@ -122,9 +133,9 @@ class Demonstrations:
         self.tensors["states"] = states
 
 
-def update_normalizer(agent: Algorithm, data: ExpertData) -> None:
+def update_normalizer(agent: Agent, data: ExpertData | None) -> None:
     """Update a normaliser that has seen nothing yet by the expert's observations, unless it is frozen."""
-    if agent.normalizer is None or agent.normalizer.has_seen_observations:
+    if data is None or agent.normalizer is None or agent.normalizer.has_seen_observations:
         return
     if agent.envs is None or is_training(agent.envs.given_env):
         agent.normalizer.update_observations(data.observations)

@@ -148,6 +148,10 @@ class ExpertData:
             raise ZooError(f"the {difference[0]} of {name} and the environment's differ: {difference[1]}")
 
 
+Dataset = ExpertData | str | Path
+"""Expert data, or the path of a file that `read_expert` reads."""
+
+
 def nothing_left(returns: Array, min_return: float | None, successes_only: bool) -> str:
     """Return the error message for a filter that no episode passes."""
     filters = [] if min_return is None else [f"min_return={min_return:g}"]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from zoo.algorithms.agent_files import reduced
@@ -21,9 +20,9 @@ from zoo.algorithms.registry import algorithm_class
 from zoo.buffers.arrays import Array, Arrays
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.errors import ZooError
-from zoo.imitation.demonstrations import chosen_episodes
+from zoo.imitation.demonstrations import chosen_episodes, without_dataset
 from zoo.imitation.discriminator import Discriminator, DiscriminatorConfig, by_path
-from zoo.imitation.expert_data import ExpertData
+from zoo.imitation.expert_data import Dataset
 
 GENERATORS = ("trpo", "ppo2", "ppo1", "a2c", "acktr")  # the algorithms that can be the generator
 
@@ -83,11 +82,7 @@ class GAIL(OnPolicyAlgorithm):
         return object.__new__(cls)  # of no generator that is known: see `GAILConfig.variant`
 
     def __init__(
-        self,
-        policy: Policy = "MlpPolicy",
-        env: Any = None,
-        dataset: ExpertData | str | Path | None = None,
-        **options: Any,
+        self, policy: Policy = "MlpPolicy", env: Any = None, dataset: Dataset | None = None, **options: Any
     ) -> None:
         super().__init__(policy, env, **options)
         if dataset is not None:
@@ -104,7 +99,7 @@ class GAIL(OnPolicyAlgorithm):
     def discriminator(self) -> Discriminator | None:
         return cast("Discriminator | None", self.reward_model)
 
-    def set_expert(self, dataset: ExpertData | str | Path) -> None:
+    def set_expert(self, dataset: Dataset) -> None:
         """Imitate this expert from now on, with a new discriminator.
 
         Raises `ZooError` for data of other spaces, and where no episode is good enough.
@@ -118,7 +113,7 @@ class GAIL(OnPolicyAlgorithm):
     def _with_expert(self) -> Discriminator:
         """Return the discriminator. Raises `ZooError` where there is no expert to learn from."""
         if self.discriminator is None:
-            raise ZooError("gail learns from expert data: dataset=PATH (zoo expert agent=… records them)")
+            raise without_dataset(self)
         return self.discriminator
 
     def collect(self) -> None:

@@ -21,9 +21,8 @@ from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.algorithms.saving import Attributes, Tensors
 from zoo.algorithms.trainer import Trainer
 from zoo.buffers.arrays import Arrays
-from zoo.config import schedules
 from zoo.config.aliases import refuse_unknown_arguments
-from zoo.config.fields import scheduled
+from zoo.config.fields import schedules_of
 from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.replay import random_seed
@@ -85,7 +84,7 @@ class Algorithm(Agent):
         if config is not None and hyperparameters:
             raise ZooError("give hyperparameters by name or as `config`, not both")
         self.config = config = config or built_config(type(self), hyperparameters)
-        self.schedules = schedules.parse_all(scheduled(config))
+        self.schedules = schedules_of(config)
         self._last_rates: dict[str, tuple[float, Tensor]] = {}
         env_config, envs = (None, None) if env is None else envs_for(env, n_envs, 1, self.discount)
         if envs is not None:

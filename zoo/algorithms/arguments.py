@@ -18,8 +18,7 @@ from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.buffers.arrays import Arrays, n_rows, transform
 from zoo.buffers.config import HindsightConfig
 from zoo.config.aliases import ATTRIBUTES, UnknownKeyError, refuse_unknown_arguments
-from zoo.config.fields import build, defaults, hyperparameter, scheduled
-from zoo.config.schedules import parse_all
+from zoo.config.fields import build, defaults, hyperparameter, schedules_of
 from zoo.config.user_files import check_arguments, named_class, own_class, path_of_class
 from zoo.envs.config import EnvConfig
 from zoo.envs.masks import flat_mask
@@ -70,8 +69,8 @@ def checked_attribute(model: Agent, name: str, value: Any) -> tuple[str, Any]:
         raise ZooError(f"{kind.__name__}.{name} is fixed once the model is made")
     if name in vars(model.config):
         config = build(type(model.config), {**vars(model.config), name: value}, kind.__name__)
-        if name in model.schedules and name in scheduled(config):
-            model.schedules = parse_all(scheduled(config))
+        if name in model.schedules and name in (schedules := schedules_of(config)):
+            model.schedules = schedules
             return "config", config
         raise ZooError(
             f"{kind.__name__}.{name} is fixed once the model is made:"

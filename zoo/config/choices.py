@@ -142,15 +142,17 @@ class Choices:
         if group == "tuned" and file.stem != NO_TUNED:
             config.tuned = shown(file)
             self._fit_generator(config)
-        if group == "experiment" and file.name == RUN_CONFIG:
-            config.pop("job", None)  # the run that is made belongs to no job, nor to the sweep of one
-            if (file.absolute().parent.parent.parent.parent / "sweep.yaml").is_file():
-                config.pop("runs_dir", None)
-        if group in ("tuned", "experiment") and "replay" in self.typed:
-            config.pop("replay", None)
-        for section in self.typed.keys() & {"callbacks", "logger"} if group == "experiment" else ():
-            if file.name == RUN_CONFIG or self.typed[section] == "none":
-                config.pop(section, None)
+        left_out = {"replay"} & self.typed.keys() if group in ("tuned", "experiment") else set()
+        if group == "experiment":
+            is_run = file.name == RUN_CONFIG
+            chosen = self.typed.keys() & {"callbacks", "logger"}
+            left_out |= {section for section in chosen if is_run or self.typed[section] == "none"}
+            # The run that is made belongs to no job, nor to the sweep of one.
+            left_out |= {"job"} if is_run else set()
+            sweep = file.absolute().parent.parent.parent.parent / "sweep.yaml"
+            left_out |= {"runs_dir"} if is_run and sweep.is_file() else set()
+        for key in left_out:
+            config.pop(key, None)
 
     def _fit_generator(self, config: DictConfig) -> None:
         """Leave of a tuned file for gail what is for any generator, if another than the file's is typed."""

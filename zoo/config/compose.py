@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,17 +26,16 @@ from zoo.config.choices import Choices, base_of
 from zoo.config.environment_values import VariableText, as_written, resolved
 from zoo.config.fields import build
 from zoo.config.keys import COMMAND_SECTIONS, all_keys, other_algorithms_hint
-from zoo.config.overrides import KEYS_BY_TYPED_NAME, allow_new_key, parse_overrides, with_config_keys
+from zoo.config.overrides import parse_overrides, with_config_keys
 from zoo.config.resume import RESUME, ResumedRun
 from zoo.config.schema import SETTINGS
 from zoo.config.source import SearchPath, ZooConfigSource, read_yaml
 from zoo.config.user_files import search_folders, shown
 from zoo.config.validate import (
     REQUIRED_CHOICES,
+    check_overrides,
     checked,
     refuse_pretraining_from_nothing,
-    refuse_several_values,
-    refuse_unknown_names,
     require_choices,
 )
 from zoo.core.plain_data import value_at
@@ -98,17 +96,12 @@ class ConfigLoader:
         overrides = with_config_keys(self.command, overrides)
         is_run = run_mode == RunMode.RUN
         try:
-            given = parse_overrides(overrides)
-            self._choose(given)
-            settings = (field.name for field in dataclasses.fields(SETTINGS[self.command]))
-            keys = [*dict.fromkeys([*settings, *self.groups])]
-            typed = {key: name for name, key in KEYS_BY_TYPED_NAME.get(self.command, {}).items()}
-            refuse_unknown_names(given, self.groups, keys, [typed.get(key, key) for key in keys])
-            if is_run:
-                refuse_several_values(given)
-            resumed = _resumed_run(given) if is_run else None
-            taken = overrides if resumed is None else resumed.overrides
-            config = self._composed(parse_overrides(taken), run_mode)
+            parsed = parse_overrides(overrides)
+            self._choose(parsed)
+            check_overrides(self.command, parsed, is_run=is_run)
+            resumed = _resumed_run(parsed) if is_run else None
+            chosen = parsed if resumed is None else parse_overrides(resumed.overrides)
+            config = self._composed(chosen, run_mode)
             if resumed is not None:
                 resumed.apply_to(config)
             plain = self._plain_job(config)
@@ -118,7 +111,7 @@ class ConfigLoader:
             raise as_zoo_error(error) from error
         if is_run:
             require_choices(self.command, plain)
-            refuse_pretraining_from_nothing(given, plain)
+            refuse_pretraining_from_nothing(self.typed, plain)
             self._check(config, plain)
         return config
 
@@ -167,8 +160,7 @@ class ConfigLoader:
 
     def _choose(self, overrides: Sequence[Override]) -> Choices:
         """Keep what is typed, None for several values, and what is chosen by that."""
-        self.typed = {each.key_or_group: each.value() for each in overrides}
-        self.typed |= {each.key_or_group: None for each in overrides if each.is_sweep_override()}
+        self.typed = {o.key_or_group: None if o.is_sweep_override() else o.value() for o in overrides}
         groups = (*self.groups, "algo.generator")
         self.choices = Choices({key: self.typed[key] for key in groups if key in self.typed}, self.groups)
         return self.choices
@@ -178,9 +170,13 @@ class ConfigLoader:
         choices = self._choose(overrides)
         self.source.read.clear()
         self.source.fit = choices.fit
-        within = (*self.groups, "env")
-        lines = [*(allow_new_key(each, within) for each in overrides), *choices.overrides()]
-        config = self.hydra.load_configuration(self.command, lines, run_mode)
+        lines = []
+        for override in overrides:  # a key within a section may be one that no file has
+            is_plain = not (override.is_add() or override.is_force_add() or override.is_delete())
+            section, dot, _ = override.key_or_group.partition(".")
+            adds = is_plain and dot and section in (*self.groups, "env")
+            lines.append(f"++{override.input_line}" if adds else str(override.input_line))
+        config = self.hydra.load_configuration(self.command, [*lines, *choices.overrides()], run_mode)
         with flag_override(config, ["struct", "readonly"], [False, False]):
             for group, option in {"algo": choices.algo, "env": choices.env}.items():
                 if group in REQUIRED_CHOICES.get(self.command, ()) and option is None:
@@ -229,32 +225,28 @@ class ConfigLoader:
     def _with_file_name(self, error: ZooError, plain: dict[str, Any]) -> ZooError:
         """Name the file that sets the key with which a message begins, if no override sets it."""
         named = re.match(r"(?:unknown key )?`([\w.]+)", str(error))
-        chosen = self.typed
-        value = value_at(plain, named[1]) if named else None
+        if named is None:
+            return error
+        path, value = named[1], value_at(plain, named[1])
         if isinstance(value, str) and re.fullmatch(r"None|0\d+", value):
             return ZooError(f"{error}; write {'null' if value == 'None' else int(value)}")
-        if named and isinstance(value, VariableText) and "wrong type" in str(error):
-            return ZooError(f"{error}; write '{named[1]}=\"${{oc.decode:{value.written}}}\"'")
-        if named is None or any(f"{named[1]}.".startswith(f"{each}.") for each in chosen if "." in each):
+        if isinstance(value, VariableText) and "wrong type" in str(error):
+            return ZooError(f"{error}; write '{path}=\"${{oc.decode:{value.written}}}\"'")
+        if path in self.typed or any("." in key and path.startswith(f"{key}.") for key in self.typed):
             return error
-        file = None if named[1] in chosen else self._file_setting(named[1], value)
-        return error if file is None else ZooError(f"{error} (in {shown(file)})")
-
-    def _file_setting(self, path: str, value: Any) -> Path | None:
-        """Return the file that sets a key, such as ``algo.gamma``, to this value, or None."""
         for file, section in reversed(self.source.read.items()):
             if not section or path.startswith(f"{section}."):
                 setting = OmegaConf.select(read_yaml(file)[0], path.removeprefix(f"{section}."))
                 if setting is not None and setting == value:
-                    return file
-        return None
+                    return ZooError(f"{error} (in {shown(file)})")
+        return error
 
 
-def _resumed_run(given: Sequence[Override]) -> ResumedRun | None:
-    folders = [override.value() for override in given if override.key_or_group == RESUME]
+def _resumed_run(overrides: Sequence[Override]) -> ResumedRun | None:
+    folders = [override.value() for override in overrides if override.key_or_group == RESUME]
     if not folders or folders[-1] is None:
         return None
-    return ResumedRun(Path(str(folders[-1])).expanduser(), given)
+    return ResumedRun(Path(str(folders[-1])).expanduser(), overrides)
 
 
 def job_part(config: DictConfig) -> DictConfig:

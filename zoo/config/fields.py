@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from zoo.config.aliases import UnknownKeyError
-from zoo.config.schedules import parse
+from zoo.config.schedules import Schedule, parse
 from zoo.core.printing import one_line
 from zoo.errors import ZooError, nearest
 
@@ -42,33 +42,32 @@ def hyperparameter(
 ) -> Any:
     """Declare one value of a config dataclass; ``ge``, ``gt``, ``le`` and ``lt`` bound every number in it.
 
-    ``is_finite`` says that it is computed with, so that infinity, which for a bound means none, is refused.
+    ``is_finite`` refuses infinity, which for a bound means none.
     """
     bounds = {"ge": ge, "gt": gt, "le": le, "lt": lt}
-    metadata = {
-        "help": help,
-        "unit": unit,
-        "bounds": {name: bound for name, bound in bounds.items() if bound is not None},
-        "choices": tuple(choices) if choices is not None else None,
-        "is_finite": is_finite,
-    }
+    bounds = {name: bound for name, bound in bounds.items() if bound is not None}
+    choices = tuple(choices) if choices is not None else None
+    metadata = {"help": help, "unit": unit, "bounds": bounds, "choices": choices, "is_finite": is_finite}
     if default_factory is not None:
         return dataclasses.field(default_factory=default_factory, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+setting = functools.partial(hyperparameter, dataclasses.MISSING)
+"""Declares a value without a default here: one of a command, whose default stands in ``conf/``."""
 
 
 def with_defaults(**values: Any) -> Callable[[type[Config]], type[Config]]:
     """Give inherited values of a config other defaults; stands below ``@dataclass``."""
 
     def decorate(config_class: type[Config]) -> type[Config]:
-        bases = [each for each in config_class.__mro__[1:] if dataclasses.is_dataclass(each)]
+        bases = [base for base in config_class.__mro__[1:] if dataclasses.is_dataclass(base)]
         inherited = {field.name: field for base in reversed(bases) for field in dataclasses.fields(base)}
         hints = get_type_hints(config_class)
-        own = inspect.get_annotations(config_class)
         for name, value in values.items():
-            own[name] = hints[name]
             setattr(config_class, name, dataclasses.field(default=value, metadata=inherited[name].metadata))
-        config_class.__annotations__ = own
+        own = inspect.get_annotations(config_class)
+        config_class.__annotations__ = own | {name: hints[name] for name in values}
         return config_class
 
     return decorate
@@ -77,31 +76,27 @@ def with_defaults(**values: Any) -> Callable[[type[Config]], type[Config]]:
 _hints: Callable[[Any], dict[str, Any]] = functools.lru_cache(maxsize=256)(get_type_hints)
 
 
-def takes_schedule(hint: Any) -> bool:
-    """Whether a value of this type may be a `ScheduleValue`."""
-    return set(get_args(ScheduleValue)) <= set(get_args(hint))
-
-
-def scheduled(config: Any) -> dict[str, Any]:
-    """Return the values of a config that are schedules (also constant ones), by name."""
+def schedules_of(config: Any) -> dict[str, Schedule]:
+    """Return the schedules of a config (also constant ones) by name. Raises `ZooError` for what is none."""
     hints = _hints(type(config)).items()
-    return {name: value for name, hint in hints if _is_schedule(value := getattr(config, name), hint)}
+    return {name: parse(value) for name, hint in hints if _is_schedule(value := getattr(config, name), hint)}
+
+
+def _takes_schedule(hint: Any) -> bool:
+    return set(get_args(ScheduleValue)) <= set(get_args(hint))
 
 
 def _is_schedule(value: Any, hint: Any) -> bool:
     words = [None, *(word for option in get_args(hint) for word in get_args(option))]
-    return takes_schedule(hint) and value not in words
+    return _takes_schedule(hint) and value not in words
 
 
 def defaults(config_class: type[Any]) -> dict[str, Any]:
     """Return the declared defaults as plain data, ready for YAML; fields without a default are left out."""
-    values: dict[str, Any] = {}
-    for field in dataclasses.fields(config_class):
-        if field.default is not dataclasses.MISSING:
-            values[field.name] = field.default
-        elif field.default_factory is not dataclasses.MISSING:
-            values[field.name] = field.default_factory()
-    return values
+    fields = dataclasses.fields(config_class)
+    made = {f.name: f.default_factory() for f in fields if f.default_factory is not dataclasses.MISSING}
+    values = {f.name: made.get(f.name, f.default) for f in fields}
+    return {name: value for name, value in values.items() if value is not dataclasses.MISSING}
 
 
 def variant_of(config_class: type[Any], values: Mapping[str, Any], where: str = "") -> type[Any]:
@@ -135,9 +130,8 @@ def build(config_class: type[Config], values: Mapping[str, Any], where: str) -> 
         check_bounds(arguments[key], fields[key].metadata, f"{prefix}{key}")
         if _is_schedule(arguments[key], hints[key]):
             _check_schedule(arguments[key], fields[key].metadata, f"{prefix}{key}")
-    for name in fields:
-        if name not in arguments and name not in defaults(config_class):
-            raise ZooError(f"`{prefix}{name}` is missing: {fields[name].metadata.get('help', '')}")
+    for name in fields.keys() - arguments.keys() - defaults(config_class).keys():
+        raise ZooError(f"`{prefix}{name}` is missing: {fields[name].metadata.get('help', '')}")
     return config_class(**arguments)
 
 
@@ -151,7 +145,7 @@ def _converted(value: Any, hint: Any, path: str) -> Any:
         converted = _try_convert(value, option, path)
         if converted is not _NO_MATCH:
             return converted
-    if callable(value) and takes_schedule(hint):
+    if callable(value) and _takes_schedule(hint):
         raise ZooError(
             f"`{path}` can't be a function, which an agent's files couldn't hold; a schedule is written as"
             " text, `lin_3e-4` (from that value to 0), or as {type: linear, start: 3e-4, end: 1e-5}"
@@ -193,12 +187,7 @@ def _spelled(hint: Any) -> str:
     return "null" if hint is type(None) else getattr(hint, "__name__", str(hint))
 
 
-_BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
-    "ge": ("at least", operator.ge),
-    "gt": ("more than", operator.gt),
-    "le": ("at most", operator.le),
-    "lt": ("less than", operator.lt),
-}
+_BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 
 
 def check_bounds(value: Any, metadata: Mapping[str, Any], path: str) -> None:
@@ -212,8 +201,8 @@ def check_bounds(value: Any, metadata: Mapping[str, Any], path: str) -> None:
     if math.isnan(value) or (metadata.get("is_finite") and math.isinf(value)):
         raise ZooError(f"`{path}={value}` is not a finite number")
     bounds = metadata.get("bounds", {})
-    if not all(_BOUNDS[name][1](value, bound) for name, bound in bounds.items()):
-        expected = " and ".join(f"{_BOUNDS[name][0]} {bound:g}" for name, bound in bounds.items())
+    if not all(getattr(operator, name)(value, bound) for name, bound in bounds.items()):
+        expected = " and ".join(f"{_BOUNDS[name]} {bound:g}" for name, bound in bounds.items())
         raise ZooError(f"`{path}={value:g}` is out of range; expected {expected}")
 
 
@@ -232,7 +221,7 @@ def _check_schedule(value: ScheduleValue, metadata: Mapping[str, Any], path: str
 def whole_steps(value: Any, where: str = "total_timesteps") -> int:
     """Return a number of environment steps, which may be written ``1e6``. Raises `ZooError` for all else."""
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or value != int(value):
+    if not is_number or value % 1:  # NaN of infinity
         raise ZooError(f"`{where}={value!r}` is not a whole number of environment steps")
     if value < 0:
         raise ZooError(f"`{where}={value}` is out of range; expected at least 0")

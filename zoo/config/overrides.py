@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import OverrideParseException
 
 from zoo.config.sections import SECTIONS
@@ -39,14 +39,6 @@ def parse_overrides(overrides: Sequence[str], loader: ConfigLoader | None = None
         ) from error
 
 
-def allow_new_key(override: Override, sections: Collection[str]) -> str:
-    """Return an override of a key within a section in a form that adds the key where no file has it."""
-    line = str(override.input_line)
-    is_plain = not (override.is_add() or override.is_force_add() or override.is_delete())
-    section, is_within, _ = override.key_or_group.partition(".")
-    return f"++{line}" if is_plain and is_within and section in sections else line
-
-
 def with_config_keys(command: str, overrides: Sequence[str]) -> list[str]:
     """Return the overrides with each key as the command's settings call it."""
     names = {"algo._target_": "algo", **KEYS_BY_TYPED_NAME.get(command, {})}
@@ -72,26 +64,21 @@ def parse_arguments(command: str, arguments: Sequence[str]) -> list[str]:
         return others
     if any(other.startswith(f"{key}=") for other in others):
         raise ZooError(f"{words[0]} and {key}=… name {key} twice; write it in one place: {key}=…")
-    if key == "runs":
-        return [f"{key}=[{','.join(map(quoted, words))}]", *others]
-    if len(words) > 1:
+    if key != "runs" and len(words) > 1:
         raise ZooError(f"zoo {command} takes one {key}, not {len(words)}: {', '.join(words)}")
-    return [f"{key}={quoted(words[0])}", *others]
+    return [f"{key}={as_hydra_reads(words if key == 'runs' else words[0])}", *others]
 
 
 def quoted(text: str) -> str:
-    """Return a text as Hydra's grammar takes it whole: backslashes count before a quote and at the end."""
-    escaped = re.sub(r"(\\*)('|$)", lambda match: match[1] * 2 + ("\\'" if match[2] else ""), text)
-    return f"'{escaped}'"
+    """Return a text as Hydra's grammar takes it whole."""
+    return QuotedString(text, Quote.single).with_quotes()
 
 
 def format_overrides(overrides: Iterable[Any]) -> str:
     """Return overrides as the user would type them, without Hydra's backslashes and Python's constants."""
+    text = " ".join(re.sub(r"\\(.)", r"\1", str(override)) for override in overrides)
     constants = {"True": "true", "False": "false", "None": "null"}
-    plain = (re.sub(r"\\(.)", r"\1", str(override)) for override in overrides)
-    return " ".join(
-        re.sub(r"(?<==)(True|False|None)$", lambda found: constants[found[1]], each) for each in plain
-    )
+    return re.sub(r"(?<==)(True|False|None)(?= |$)", lambda match: constants[match[1]], text)
 
 
 def as_overrides(settings: Mapping[str, Any]) -> list[str]:

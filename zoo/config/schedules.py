@@ -48,19 +48,19 @@ def parse(value: float | str | Mapping[str, Any]) -> Schedule:
     Types: constant, linear, cosine, and Stable-Baselines' double_linear_con, middle_drop and
     double_middle_drop. ``fraction`` ends the change after that part of training. Raises `ZooError`.
     """
-    text, given = str(value), value
-    if isinstance(given, str):
-        kind, separator, number = given.rpartition("_")
+    text, fields = str(value), value
+    if isinstance(value, str):
+        kind, separator, number = value.rpartition("_")
         try:
             start = float(number)
         except ValueError:
             raise ZooError(f"'{text}' is not a schedule; expected a number or, say, `lin_3e-4`") from None
-        given = {"type": kind, "start": start} if separator else start
-    if _is_number(given):
-        given = {"type": "constant", "start": given, "end": given}
-    if not isinstance(given, Mapping):
+        fields = {"type": kind, "start": start} if separator else start
+    if _is_number(fields):
+        fields = {"type": "constant", "start": fields, "end": fields}
+    if not isinstance(fields, Mapping):
         raise ZooError(f"{value!r} is not a schedule; expected a number, `lin_3e-4` or {{type, start, end}}")
-    values = {"type": "linear", "end": 0.0, "fraction": 1.0, **given}
+    values = {"type": "linear", "end": 0.0, "fraction": 1.0, **fields}
     unknown = values.keys() - {"type", "start", "end", "fraction"}
     if unknown or "start" not in values:
         what = f"unknown key `{sorted(unknown)[0]}`" if unknown else "`start` is missing"
@@ -79,14 +79,3 @@ def parse(value: float | str | Mapping[str, Any]) -> Schedule:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def parse_all(values: Mapping[str, Any]) -> dict[str, Schedule]:
-    """Make schedules of hyperparameters by name; see `parse`. Raises `ZooError` that names the wrong one."""
-    parsed = {}
-    for name, value in values.items():
-        try:
-            parsed[name] = parse(value)
-        except ZooError as error:
-            raise ZooError(f"`algo.{name}`: {error}") from None
-    return parsed

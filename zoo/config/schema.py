@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from zoo.config.fields import hyperparameter
+from zoo.config.fields import hyperparameter, setting
 
 
 def _interval(what: str, share: str) -> Any:
@@ -27,86 +27,68 @@ class NoSettings:
 class AgentName:
     """What every command takes that reads the files of an agent."""
 
-    algo: str | None = hyperparameter(help="algorithm of the agent")
-    env: str | None = hyperparameter(help="its environment")
-    agent: str | None = hyperparameter(help="folder, zip or run of the agent, instead of algo and env")
-    runs_dir: str = hyperparameter(help="folder in which own runs are looked for")
+    algo: str | None = setting("algorithm of the agent")
+    env: str | None = setting("its environment")
+    agent: str | None = setting("folder, zip or run of the agent, instead of algo and env")
+    runs_dir: str = setting("folder in which own runs are looked for")
 
 
 @dataclass
 class AgentChoice(AgentName):
     """What every command takes in which a saved agent acts."""
 
-    env: str | None = hyperparameter(help="its environment; with agent=: another one to play in")
-    trust: bool = hyperparameter(help="let the agent import classes from outside Zoo")
+    env: str | None = setting("its environment; with agent=: another one to play in")
+    trust: bool = setting("let the agent import classes from outside Zoo")
 
 
 @dataclass
 class TrainSettings:
     """What `zoo train` takes beside the sections algo, env, policy, callbacks and logger."""
 
-    n_timesteps: int = hyperparameter(help="environment steps to train for", gt=0)
-    n_envs: int = hyperparameter(help="environments stepped side by side", ge=1)
-    workers: int = hyperparameter(help="processes that learn as one, each in n_envs of its own", ge=1)
-    seed: int | None = hyperparameter(
-        help="one number for all randomness of a run; null: drawn, and written into the run", ge=0
+    n_timesteps: int = setting("environment steps to train for", gt=0)
+    n_envs: int = setting("environments stepped side by side", ge=1)
+    workers: int = setting("processes that learn as one, each in n_envs of its own", ge=1)
+    seed: int | None = setting("the number that all randomness comes from; null: drawn", ge=0)
+    device: str = setting("auto, cpu, cuda or cuda:N")
+    compile: bool | str = setting(
+        "updates as one compiled graph; auto: if that saves time", choices=("auto", True, False)
     )
-    device: str = hyperparameter(help="auto, cpu, cuda or cuda:N")
-    compile: bool | str = hyperparameter(
-        help="updates as one compiled graph; auto: where that wins its time back",
-        choices=("auto", True, False),
-    )
-    threads: int | str = hyperparameter(help="threads of an update; auto: from the size of the work")
-    dataset: str | None = hyperparameter(
-        help="expert data that bc and gail learn from: a .npz file; for others pretrain.dataset"
-    )
-    init_from: str | None = hyperparameter(help="agent, or run, whose weights a new run starts with")
-    init_with: str = hyperparameter(
-        help="what of init_from; optimizer: weights and optimizer of that run's last checkpoint; all: its"
-        " replay buffer, too",
+    threads: int | str = setting("threads of an update; auto: from the size of the work")
+    dataset: str | None = setting("expert data of bc and gail: a .npz file; else pretrain.dataset")
+    init_from: str | None = setting("agent, or run, whose weights a new run starts with")
+    init_with: str = setting(
+        "what of init_from; optimizer: also that of the run's last checkpoint; all: its replay buffer, too",
         choices=("weights", "optimizer", "all"),
     )
-    resume: str | None = hyperparameter(help="folder of an interrupted run to go on with, exactly")
-    job: str | None = hyperparameter(
-        help="name of a job: its unfinished run with this config goes on; null: a requeued Slurm job's does"
-    )
-    runs_dir: str = hyperparameter(help="folder that gets <algo>/<env>/<time>_s<seed>")
-    progress_bar: bool = hyperparameter(help="steps per second, time left and mean return, in a terminal")
-    verbose: int = hyperparameter(help="0: only problems, 1: what the run does, 2: more", ge=0, le=2)
-    tuned: str | None = hyperparameter(help="file of tuned values; tuned=PATH takes another, tuned=none none")
+    resume: str | None = setting("folder of an interrupted run to go on with, exactly")
+    job: str | None = setting("name of a job, whose unfinished run goes on; null: a requeued Slurm job's")
+    runs_dir: str = setting("folder that gets <algo>/<env>/<time>_s<seed>")
+    progress_bar: bool = setting("steps per second, time left and mean return, in a terminal")
+    verbose: int = setting("0: only problems, 1: what the run does, 2: more", ge=0, le=2)
+    tuned: str | None = setting("file of tuned values; tuned=PATH takes another, tuned=none none")
 
 
 @dataclass
 class SearchSettings:
     """What `zoo tune` takes beside what `zoo train` takes, and the sections sampler, pruner and space."""
 
-    n_trials: int = hyperparameter(
-        help="trials of the whole study; the same command goes on to that many", ge=1
+    n_trials: int = setting("trials of the whole study; the same command goes on to that many", ge=1)
+    timeout: int | str | None = setting(
+        "time after which no trial starts: seconds, or 30min, 2h; null: none", gt=0
     )
-    timeout: int | str | None = hyperparameter(
-        help="time after which no trial starts, but those of top_k: seconds, or 30min, 2h; null: none", gt=0
-    )
-    n_jobs: int = hyperparameter(help="trials at a time, each in a process; -1: one a core", ge=-1)
-    n_startup_trials: int = hyperparameter(
-        help="trials before the sampler goes by a model and the pruner ends any", ge=0
-    )
-    n_evaluations: int = hyperparameter(
-        help="evaluations of a trial, after each of which it may be ended", ge=1
-    )
-    n_seeds: int = hyperparameter(help="trainings of a trial, with a seed each", ge=1)
-    objective: str = hyperparameter(
-        help="what is searched for", choices=("mean_return", "iqm", "success_rate")
-    )
-    study: str = hyperparameter(help="name of the study, and of its folder")
-    storage: str | None = hyperparameter(
-        help="where trials are kept; null: study.db in the study's folder; journal, a file, a database's URL"
-    )
-    warm_start: bool = hyperparameter(help="first trial with the tuned file's values")
-    top_k: int = hyperparameter(help="best trials that are trained again at the end, on fresh seeds", ge=0)
-    top_seeds: int = hyperparameter(help="fresh seeds for each of them", ge=1)
-    keep: bool = hyperparameter(help="keep the agents of all trials")
-    worker: int | str | None = hyperparameter(help="tells the processes of a multirun on one study apart")
-    fixed: list[str] = hyperparameter(help="hyperparameters of the space that are not searched")
+    n_jobs: int = setting("trials at a time, each in a process; -1: one a core", ge=-1)
+    n_startup_trials: int = setting("trials before the sampler goes by a model and the pruner ends any", ge=0)
+    n_evaluations: int = setting("evaluations of a trial, after each of which it may be ended", ge=1)
+    n_seeds: int = setting("trainings of a trial, with a seed each", ge=1)
+    objective: str = setting("what is searched for", choices=("mean_return", "iqm", "success_rate"))
+    study: str = setting("name of the study, and of its folder")
+    storage: str | None = setting("where trials are kept: journal, a file or a URL; null: study.db")
+    warm_start: bool = setting("first trial with the tuned file's values")
+    top_k: int = setting("best trials that are trained again at the end, on fresh seeds", ge=0)
+    top_seeds: int = setting("fresh seeds for each of them", ge=1)
+    keep: bool = setting("keep the agents of all trials")
+    worker: int | str | None = setting("tells the processes of a multirun on one study apart")
+    fixed: list[str] = setting("hyperparameters of the space that are not searched")
 
 
 @dataclass
@@ -118,50 +100,42 @@ class TuneSettings(SearchSettings, TrainSettings):
 class PlaySettings(AgentChoice):
     """What every command takes in which a saved agent plays."""
 
-    env: dict[str, Any] = hyperparameter(  # type: ignore[assignment]
-        help="its environment; with agent=: another one to play in; env.KEY=… changes one of its settings"
+    env: dict[str, Any] = setting(  # type: ignore[assignment]
+        "its environment; with agent=: another one to play in; env.KEY=… changes one of its settings"
     )
-    checkpoint: int | Literal["last"] | None = hyperparameter(
-        help="environment steps of an agent that its run kept (callbacks.agents); last: as training left it;"
-        " null: the best one",
-        ge=0,
+    checkpoint: int | Literal["last"] | None = setting(
+        "steps of an agent that its run kept (callbacks.agents); last: the last one; null: the best one", ge=0
     )
-    device: str = hyperparameter(help="auto, cpu, cuda or cuda:N")
-    n_episodes: int = hyperparameter(help="episodes to play", ge=1)
-    deterministic: bool = hyperparameter(help="the likeliest action instead of a random one")
-    seed: int | None = hyperparameter(help="of the episodes; null: drawn", ge=0)
+    device: str = setting("auto, cpu, cuda or cuda:N")
+    n_episodes: int = setting("episodes to play", ge=1)
+    deterministic: bool = setting("the likeliest action instead of a random one")
+    seed: int | None = setting("of the episodes; null: drawn", ge=0)
 
 
 @dataclass
 class EnjoySettings(PlaySettings):
-    """What `zoo enjoy` takes."""
-
-    record: bool = hyperparameter(help="write a video")
-    render: bool | None = hyperparameter(help="open a window; null: if there is a display")
+    record: bool = setting("write a video")
+    render: bool | None = setting("open a window; null: if there is a display")
 
 
 @dataclass
 class EvaluateSettings(PlaySettings):
-    """What `zoo evaluate` takes."""
-
-    n_envs: int = hyperparameter(help="environments stepped side by side", ge=1)
+    n_envs: int = setting("environments stepped side by side", ge=1)
 
 
 @dataclass
 class CheckSettings:
     """What `zoo check` takes beside the section env."""
 
-    seed: int | None = hyperparameter(help="of the episode that is tried; null: drawn", ge=0)
+    seed: int | None = setting("of the episode that is tried; null: drawn", ge=0)
 
 
 @dataclass
 class StatusSettings:
-    """What `zoo status` takes."""
-
-    folder: str | None = hyperparameter(help="folder of the sweep; null: the newest")
-    runs_dir: str = hyperparameter(help="folder in whose multirun/ the newest sweep is looked for")
-    watch: bool = hyperparameter(help="show the table again and again, until all jobs have ended")
-    every: float = hyperparameter(help="time between two looks", unit="seconds", gt=0)
+    folder: str | None = setting("folder of the sweep; null: the newest")
+    runs_dir: str = setting("folder in whose multirun/ the newest sweep is looked for")
+    watch: bool = setting("show the table again and again, until all jobs have ended")
+    every: float = setting("time between two looks", unit="seconds", gt=0)
 
 
 @dataclass
@@ -172,7 +146,7 @@ class EvalSettings:
     n_episodes: int = hyperparameter(10, "episodes in an evaluation", ge=1)
     n_envs: int = hyperparameter(5, "environments in which they are played side by side", ge=1)
     deterministic: bool | None = hyperparameter(
-        None, "the likeliest action instead of a random one; null: but for Atari games"
+        None, "the likeliest action, not a random one; null: but for Atari"
     )
     confirm: int = hyperparameter(
         0, "episodes more, from the same seeds each time, by which the best agent is chosen; 0: none", ge=0
@@ -202,14 +176,14 @@ class CheckpointSettings:
 class StopOnRewardSettings:
     """End once an evaluation is good enough."""
 
-    threshold: float = hyperparameter(help="mean return of an evaluation that ends the run")
+    threshold: float = setting("mean return of an evaluation that ends the run")
 
 
 @dataclass
 class StopOnNoImprovementSettings:
     """End once evaluations stop getting better."""
 
-    max_evaluations: int = hyperparameter(help="evaluations without a new best that end the run", ge=1)
+    max_evaluations: int = setting("evaluations without a new best that end the run", ge=1)
     min_evaluations: int = hyperparameter(0, "evaluations before which the run never ends so", ge=0)
 
 
@@ -217,14 +191,7 @@ class StopOnNoImprovementSettings:
 class StopOnEpisodesSettings:
     """End after a number of episodes."""
 
-    max_episodes: int = hyperparameter(help="finished episodes, of all environments, that end the run", ge=1)
-
-
-@dataclass
-class OwnCallbackSettings:
-    """What Zoo gives to a callback of the user's own that does not ask for it itself."""
-
-    every: int = hyperparameter(help="steps between calls of `on_steps`", unit="environment steps", ge=1)
+    max_episodes: int = setting("finished episodes, of all environments, that end the run", ge=1)
 
 
 @dataclass
@@ -260,81 +227,55 @@ class LoggerSettings:
 
 @dataclass
 class ExpertSettings(AgentChoice):
-    """What `zoo expert` takes."""
-
-    n_episodes: int | None = hyperparameter(
-        help="episodes to record, null: 50; with show=FILE those to show, the first ones, null: all", ge=1
-    )
-    n_envs: int = hyperparameter(help="environments stepped side by side", ge=1)
-    min_return: float | None = hyperparameter(
-        help="record (out of at most ten times as many) or show only episodes that return so much; null: all"
-    )
-    successes_only: bool = hyperparameter(help="record or show only episodes that reach their goal")
-    deterministic: bool = hyperparameter(help="the likeliest action instead of a random one")
-    seed: int | None = hyperparameter(help="of the episodes; null: drawn", ge=0)
-    out: str | None = hyperparameter(help="file to write, .npz; null: a new one in ./experts")
-    show: str | None = hyperparameter(help="file whose summary to print instead of recording")
+    n_episodes: int | None = setting("episodes to record, null: 50; to show, null: all", ge=1)
+    n_envs: int = setting("environments stepped side by side", ge=1)
+    min_return: float | None = setting("record or show only episodes that return so much; null: all")
+    successes_only: bool = setting("record or show only episodes that reach their goal")
+    deterministic: bool = setting("the likeliest action instead of a random one")
+    seed: int | None = setting("of the episodes; null: drawn", ge=0)
+    out: str | None = setting("file to write, .npz; null: a new one in ./experts")
+    show: str | None = setting("file whose summary to print instead of recording")
 
 
 @dataclass
 class CompareSettings:
-    """What `zoo compare` takes."""
-
-    runs: str | list[Any] | None = hyperparameter(
-        help="the two to compare, each a run, a folder of runs, a pattern with *, or a list of them"
-    )
-    score: str = hyperparameter(help="of a run, in tables and statistics", choices=("final", "best", "train"))
-    aggregate: str = hyperparameter(help="of the runs of a group", choices=("mean", "iqm"))
-    by: str | list[str] | None = hyperparameter(
-        help="keys that tell groups apart; null: the whole config without the seed"
-    )
-    reference: str | dict[str, Any] | None = hyperparameter(
-        help="returns that are 0 and 1, by environment, or a YAML file of them; null: lowest and highest"
+    runs: str | list[Any] | None = setting("the two to compare: runs, folders of runs, patterns with *")
+    score: str = setting("of a run, in tables and statistics", choices=("final", "best", "train"))
+    aggregate: str = setting("of the runs of a group", choices=("mean", "iqm"))
+    by: str | list[str] | None = setting("keys that tell groups apart; null: all but the seed")
+    reference: str | dict[str, Any] | None = setting(
+        "returns that are 0 and 1, or a YAML file; null: the extremes"
     )
 
 
 @dataclass
 class PlotSettings(CompareSettings):
-    """What `zoo plot` takes."""
-
-    runs: str | list[str] = hyperparameter(help="run folders, folders of runs, or patterns with *")
-    figure: str = hyperparameter(
-        help="auto: one run on a page, several as curves",
-        choices=("auto", "run", "curves", "scores", "aggregates"),
+    runs: str | list[str] = setting("run folders, folders of runs, or patterns with *")
+    figure: str = setting(
+        "auto: run for one run, else curves", choices=("auto", "run", "curves", "scores", "aggregates")
     )
-    x: str = hyperparameter(help="of curves", choices=("steps", "episodes", "hours"))
-    y: str = hyperparameter(help="of curves: train, eval, length, or a scalar of progress.csv")
-    smooth: int | Literal["auto"] = hyperparameter(
-        help="episodes (or evaluations, or log entries) of which each point is the mean; auto: 100 episodes",
-        ge=1,
+    x: str = setting("of curves", choices=("steps", "episodes", "hours"))
+    y: str = setting("of curves: train, eval, length, or a scalar of progress.csv")
+    smooth: int | Literal["auto"] = setting("episodes of which each point is the mean; auto: 100", ge=1)
+    interval: str = setting("band around a group's line", choices=("ci", "std", "none"))
+    format: str | None = setting(
+        "null: by the ending of out", choices=("png", "svg", "pdf", "html", "md", "csv")
     )
-    interval: str = hyperparameter(help="band around a group's line", choices=("ci", "std", "none"))
-    format: str | None = hyperparameter(
-        help="null: as the ending of out says, else png", choices=("png", "svg", "pdf", "html", "md", "csv")
-    )
-    report: bool = hyperparameter(help="one HTML page with everything; the same as format=html")
-    title: str | None = hyperparameter(help="heading of the figure or report")
-    out: str | None = hyperparameter(help="file to write; null: one in plots/")
+    report: bool = setting("one HTML page with everything; the same as format=html")
+    title: str | None = setting("heading of the figure or report")
+    out: str | None = setting("file to write; null: one in plots/")
 
 
 @dataclass
 class RecordSettings(PlaySettings):
-    """What `zoo record` takes."""
-
-    n_episodes: int | None = hyperparameter(  # type: ignore[assignment]
-        help="episodes to film; null: one, or as many as `length` takes", ge=1
+    n_episodes: int | None = setting(  # type: ignore[assignment]
+        "episodes to film; null: one, or as many as `length` takes", ge=1
     )
-    length: int | None = hyperparameter(help="images in the video; null: whole episodes", ge=1)
-    format: str = hyperparameter(help="mp4, gif or both", choices=("mp4", "gif", "both"))
-    fps: float | None = hyperparameter(
-        help="images a second, one a step; null: the environment's own pace, else 30", gt=0, le=1000
-    )
-    size: str | int | None = hyperparameter(
-        help="WIDTHxHEIGHT in pixels, or a height; null: the environment's"
-    )
-    out: str | None = hyperparameter(
-        help="file or folder of the video; null: videos/ of the agent's run, else ./videos"
-    )
+    length: int | None = setting("images in the video; null: whole episodes", ge=1)
+    format: str = setting("mp4, gif or both", choices=("mp4", "gif", "both"))
+    fps: float | None = setting("images a second; null: the environment's, else 30", gt=0, le=1000)
+    size: str | int | None = setting("WIDTHxHEIGHT in pixels, or a height; null: the environment's")
+    out: str | None = setting("file or folder of the video; null: videos/ of the agent's run, else ./videos")
 
 
 @dataclass
@@ -366,74 +307,56 @@ class CallbacksSettings:
 class ImportSettings:
     """What `zoo import` takes beside the section env."""
 
-    file: str | None = hyperparameter(help="zip that Stable-Baselines3's save() wrote: zoo import FILE.zip")
-    normalize: str | None = hyperparameter(help="file that VecNormalize.save() wrote, if there is one")
-    algo: str | None = hyperparameter(help="algorithm, where the file does not say it")
-    activation: str | None = hyperparameter(
-        help="non-linearity of the networks, where the file does not say it"
-    )
-    out: str | None = hyperparameter(help="folder or zip of the new agent; null: imported/<name of the file>")
+    file: str | None = setting("zip that Stable-Baselines3's save() wrote: zoo import FILE.zip")
+    normalize: str | None = setting("file that VecNormalize.save() wrote, if there is one")
+    algo: str | None = setting("algorithm, where the file does not say it")
+    activation: str | None = setting("non-linearity of the networks, where the file does not say it")
+    out: str | None = setting("folder or zip of the new agent; null: imported/<name of the file>")
 
 
 @dataclass
 class ExportSettings(AgentChoice):
-    """What `zoo export` takes."""
-
-    format: str = hyperparameter(help="onnx, torch_export or both", choices=("onnx", "torch_export", "both"))
-    out: str | None = hyperparameter(help="folder to write; null: exported/<algo>-<env>")
-    opset: int | None = hyperparameter(
-        help="version of ONNX's operators, for an older runtime; null: the exporter's own", ge=1
-    )
+    format: str = setting("onnx, torch_export or both", choices=("onnx", "torch_export", "both"))
+    out: str | None = setting("folder to write; null: exported/<algo>-<env>")
+    opset: int | None = setting("version of ONNX's operators; null: the exporter's own", ge=1)
 
 
 @dataclass
 class BenchmarkSettings:
-    """What `zoo benchmark` takes."""
-
-    agents: str | None = hyperparameter(help="folder of agents; null: the collection, trained_agents/")
-    algo: str | None = hyperparameter(help="only agents of this preset, or of this algorithm and its presets")
-    env: str | None = hyperparameter(help="only agents of this environment")
-    n_episodes: int = hyperparameter(help="episodes that each agent plays", ge=1)
-    n_envs: int = hyperparameter(help="environments stepped side by side for each agent", ge=1)
-    n_jobs: int = hyperparameter(help="agents measured side by side; -1: one a core", ge=-1)
-    deterministic: bool | None = hyperparameter(
-        help="the likeliest action instead of a random one; null: but for Atari games"
-    )
-    seed: int = hyperparameter(help="of the episodes", ge=0)
-    out: str = hyperparameter(help="folder of benchmark.md and .json; what is there already is kept")
-    trust: bool = hyperparameter(help="let agents import classes from outside Zoo")
+    agents: str | None = setting("folder of agents; null: the collection, trained_agents/")
+    algo: str | None = setting("only agents of this preset, or of this algorithm and its presets")
+    env: str | None = setting("only agents of this environment")
+    n_episodes: int = setting("episodes that each agent plays", ge=1)
+    n_envs: int = setting("environments stepped side by side for each agent", ge=1)
+    n_jobs: int = setting("agents measured side by side; -1: one a core", ge=-1)
+    deterministic: bool | None = setting("the likeliest action, not a random one; null: but for Atari")
+    seed: int = setting("of the episodes", ge=0)
+    out: str = setting("folder of benchmark.md and .json; what is there already is kept")
+    trust: bool = setting("let agents import classes from outside Zoo")
 
 
 @dataclass
 class PushSettings(AgentName):
-    """What `zoo push` takes."""
-
-    to: str | None = hyperparameter(help="USER/NAME on the Hugging Face Hub, a folder, or a FILE.zip")
-    private: bool = hyperparameter(help="a new repository on the Hub is seen by you alone")
-    video: str | None = hyperparameter(help="video to go with it; null: the newest of the agent's run")
-    message: str | None = hyperparameter(help="of the commit on the Hub; null: the agent's name and score")
+    to: str | None = setting("USER/NAME on the Hugging Face Hub, a folder, or a FILE.zip")
+    private: bool = setting("a new repository on the Hub is seen by you alone")
+    video: str | None = setting("video to go with it; null: the newest of the agent's run")
+    message: str | None = setting("of the commit on the Hub; null: the agent's name and score")
 
 
 @dataclass
 class PullSettings:
-    """What `zoo pull` takes."""
-
-    source: str | None = hyperparameter(
-        help="USER/NAME on the Hugging Face Hub, a folder, or a FILE.zip; also spelled from="
-    )
-    to: str | None = hyperparameter(help="folder of the agent; null: pulled/<name>")
-    revision: str | None = hyperparameter(help="branch, tag or commit on the Hub; null: main")
+    source: str | None = setting("USER/NAME on the Hugging Face Hub, a folder, or a FILE.zip")
+    to: str | None = setting("folder of the agent; null: pulled/<name>")
+    revision: str | None = setting("branch, tag or commit on the Hub; null: main")
 
 
 @dataclass
 class ListingSettings:
-    """What `zoo agents` takes."""
-
-    algo: str | None = hyperparameter(help="only agents of this algorithm or preset")
-    env: str | None = hyperparameter(help="only agents of this environment")
-    agent: str | None = hyperparameter(help="folder, zip or run of an agent whose card is shown")
-    format: str = hyperparameter(help="table, or json for programs", choices=("table", "json"))
-    runs_dir: str = hyperparameter(help="folder in which own runs are looked for")
+    algo: str | None = setting("only agents of this algorithm or preset")
+    env: str | None = setting("only agents of this environment")
+    agent: str | None = setting("folder, zip or run of an agent whose card is shown")
+    format: str = setting("table, or json for programs", choices=("table", "json"))
+    runs_dir: str = setting("folder in which own runs are looked for")
 
 
 SETTINGS: dict[str, type[Any]] = {

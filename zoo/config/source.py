@@ -97,18 +97,8 @@ def bases(config: DictConfig) -> list[str]:
 def choices_in(config: DictConfig) -> dict[str, Any]:
     """Return what the defaults list of a file chooses of groups by ``override /GROUP: OPTION``."""
     entries: Any = OmegaConf.to_container(OmegaConf.create(config.get("defaults") or []))
-    choices = {key: option for entry in entries if isinstance(entry, dict) for key, option in entry.items()}
-    chosen = {key: option for key, option in choices.items() if key.startswith("override ")}
-    return {key.removeprefix("override ").lstrip("/"): option for key, option in chosen.items()}
-
-
-def without_choices(config: DictConfig) -> DictConfig:
-    """Take out of a defaults list what `choices_in` returns."""
-    if "defaults" in config:
-        config.defaults = [each for each in config.defaults if not str(each).startswith("{'override ")]
-        if not config.defaults:
-            del config["defaults"]
-    return config
+    choices = [choice for entry in entries if isinstance(entry, dict) for choice in entry.items()]
+    return {key[9:].lstrip("/"): option for key, option in choices if key.startswith("override ")}
 
 
 # -- Hydra ------------------------------------------------------------------------------------------------
@@ -167,8 +157,8 @@ class ZooConfigSource(ConfigSource):
         if file is None and group not in ("algo", "env", "space"):
             raise ConfigLoadError(f"no {config_path}.yaml in {', '.join(map(shown, search_folders('conf')))}")
         config, package = (OmegaConf.create(), None) if file is None else read_yaml(file)
-        if config_path != self.path:  # these are on the command line by now
-            config = without_choices(config)
+        if config_path != self.path and "defaults" in config:  # choices are on the command line by now
+            config.defaults = [e for e in config.defaults if not str(e).startswith("{'override ")]
         if file is None and group == "space":
             config = DictConfig(algorithm_class(config_path.removeprefix("space/")).search_space)
         if file is not None:

@@ -10,9 +10,9 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 
 from zoo.config.aliases import HYDRA, UnknownKeyError
-from zoo.config.choices import NO_TUNED
 from zoo.config.fields import build
 from zoo.config.keys import COMMAND_SECTIONS
+from zoo.config.overrides import KEYS_BY_TYPED_NAME
 from zoo.config.schema import ALGO_LABELS, OPEN_SECTIONS, SETTINGS, preset_or_name
 from zoo.config.sections import SECTIONS, algorithm_class, check_section, section_class
 from zoo.core.plain_data import value_at
@@ -90,25 +90,20 @@ def _with_replay_section(config: Values) -> Values:
 def _checked_section(command: str, name: str, values: Values) -> dict[str, Any]:
     if name == "env" and command in PLAYING:
         return _changed_env(values)
-    if name == "algo":
-        return _algo(values)
-    if name not in SECTIONS:  # a space is held against the algorithm when the search begins
+    if name in SECTIONS:
+        config_class = section_class(name)
+        is_open = name in OPEN_SECTIONS
+        apart = [key for key in values if is_open and value_at(values, f"{key}._target_") is not None]
+    elif name == "algo":
+        if not isinstance(values.get("name"), str):
+            raise ZooError("`algo.name` is missing: it names the algorithm that a preset builds on")
+        config_class = algorithm_class(values["name"]).config_class
+        apart = [key for key in ALGO_LABELS if key in values]
+    else:  # a space is held against the algorithm when the search begins
         check_section(name, values)
         return dict(values)
-    own = {}
-    if name in OPEN_SECTIONS:
-        own = {key: each for key, each in values.items() if isinstance(each, Mapping) and "_target_" in each}
-    ours = {key: each for key, each in values.items() if key not in own}
-    return {**dataclasses.asdict(build(section_class(name), ours, name)), **own}
-
-
-def _algo(values: Values) -> dict[str, Any]:
-    labels = {key: values[key] for key in ALGO_LABELS if key in values}
-    if not isinstance(labels.get("name"), str):
-        raise ZooError("`algo.name` is missing: it names the algorithm that a preset builds on")
-    hyperparameters = {key: value for key, value in values.items() if key not in ALGO_LABELS}
-    config_class = algorithm_class(labels["name"]).config_class
-    return {**labels, **dataclasses.asdict(build(config_class, hyperparameters, "algo"))}
+    config = build(config_class, {key: value for key, value in values.items() if key not in apart}, name)
+    return {**{key: values[key] for key in apart}, **dataclasses.asdict(config)}
 
 
 def _changed_env(values: Values) -> dict[str, Any]:
@@ -116,17 +111,16 @@ def _changed_env(values: Values) -> dict[str, Any]:
     for key, why in FIXED_WHEN_PLAYING.items():
         if key in values:
             raise ZooError(f"`env.{key}` can't be set here: {why}")
-    given = {key: value for key, value in values.items() if value is not None or key != "id"}
-    env = dataclasses.asdict(build(section_class("env"), {"id": "any", **given}, "env"))
-    return {key: env[key] for key in given}
+    changes = {key: value for key, value in values.items() if value is not None or key != "id"}
+    env = dataclasses.asdict(build(section_class("env"), {"id": "any", **changes}, "env"))
+    return {key: env[key] for key in changes}
 
 
 def _check_together(values: dict[str, Any]) -> None:
     """Raise `ZooError` for settings that do not go together; fill in what depends on others."""
-    if values.get("init_with", "weights") != "weights" and values.get("init_from") is None:
-        raise ZooError(
-            f"`init_with={values['init_with']}` says what to take of init_from=RUN, which is missing"
-        )
+    init_with = values.get("init_with", "weights")
+    if init_with != "weights" and values.get("init_from") is None:
+        raise ZooError(f"`init_with={init_with}` says what to take of init_from=RUN, which is missing")
     algo, env, policy, replay = (values.get(key) for key in ("algo", "env", "policy", "replay"))
     evaluation = (values.get("callbacks") or {}).get("eval") or {}
     if env is not None and evaluation.get("deterministic", True) is None:
@@ -136,11 +130,9 @@ def _check_together(values: dict[str, Any]) -> None:
         return
     starts, n_timesteps = algo.get("learning_starts"), values.get("n_timesteps")
     if starts is not None and n_timesteps is not None and starts >= n_timesteps:
-        is_tuned = values.get("tuned") not in (None, NO_TUNED)
         raise ZooError(
             f"`algo.learning_starts={starts}` leaves nothing of n_timesteps={n_timesteps} to learn in;"
             " expected fewer random steps (algo.learning_starts=…), or a longer run"
-            f"{'; tuned=none leaves tuned values out' if is_tuned else ''}"
         )
     preset = algo.get("preset")
     if preset == f"her_{algo['name']}" and replay and replay["prioritized"] and not replay["hindsight"]:
@@ -157,18 +149,19 @@ def _check_together(values: dict[str, Any]) -> None:
 # -- the overrides ----------------------------------------------------------------------------------------
 
 
-def refuse_unknown_names(
-    overrides: Iterable[Override], groups: Sequence[str], known_keys: Sequence[str], typed_keys: Sequence[str]
-) -> None:
+def check_overrides(command: str, overrides: Sequence[Override], *, is_run: bool) -> None:
     """Raise `ZooError` for a name that is wrong whatever the algorithm, which takes long to import.
 
-    Also for one of the ``groups`` that is given no option. ``known_keys`` are the names at the top of the
-    command's config, ``typed_keys`` what users type for them; what is added by ``+`` may be any.
+    Also for a group that is given no option, and, where one job runs, for a setting with several values. What
+    is added by ``+`` may have any name.
     """
+    groups = COMMAND_SECTIONS.get(command, ())
+    known_keys = [*dict.fromkeys([*(field.name for field in dataclasses.fields(SETTINGS[command])), *groups])]
+    typed = {key: name for name, key in KEYS_BY_TYPED_NAME.get(command, {}).items()}
     for override in overrides:
         key = override.key_or_group
         place = f"{key.replace('/', '.')}."
-        is_heeded = place.startswith(tuple(f"{each}." for each in HYDRA_SETTINGS))
+        is_heeded = place.startswith(tuple(f"{setting}." for setting in HYDRA_SETTINGS))
         if override.is_hydra_override() and not is_heeded:
             heeded = f"expected one of {', '.join(HYDRA_SETTINGS)}"
             hints = (hint for name, hint in HYDRA["settings"].items() if place.startswith(f"{name}."))
@@ -177,20 +170,17 @@ def refuse_unknown_names(
         if is_single and not (override.value() and isinstance(override.value(), str | list)):
             none = f" or {key}=none" if key in ("callbacks", "logger", "tuned") else ""
             raise ZooError(f"`{override.input_line}`: {key} can't be left out; expected {key}=NAME{none}")
-        if override.is_add() or override.is_hydra_override():
-            continue
         section, *rest = re.split(r"[./]", key)
-        if section not in known_keys:
-            raise UnknownKeyError(section, typed_keys, rest="".join(f".{each}" for each in rest))
-        if rest and section in SECTIONS and section not in OPEN_SECTIONS:
+        if override.is_add() or override.is_hydra_override():
+            pass
+        elif section not in known_keys:
+            names = [typed.get(name, name) for name in known_keys]
+            raise UnknownKeyError(section, names, rest="".join(f".{name}" for name in rest))
+        elif rest and section in SECTIONS and section not in OPEN_SECTIONS:
             known = [field.name for field in dataclasses.fields(section_class(section))]
             if rest[0] not in known:
                 raise UnknownKeyError(rest[0], known, section)
-
-
-def refuse_several_values(overrides: Iterable[Override]) -> None:
-    """Raise `ZooError` for a setting with several values where one job runs."""
-    for override in overrides:
+    for override in overrides if is_run else ():
         if override.is_sweep_override():
             raise ZooError(
                 f"`{override.input_line}` stands for several values: add -m to run each of them"
@@ -198,14 +188,8 @@ def refuse_several_values(overrides: Iterable[Override]) -> None:
             )
 
 
-def refuse_pretraining_from_nothing(overrides: Iterable[Override], config: Values) -> None:
-    """Raise `ZooError` for a typed setting of pretraining where there is nothing to start from.
-
-    An experiment may say how to pretrain, and leave the data to whoever has some.
-    """
-    typed = [each.key_or_group for each in overrides if each.key_or_group.startswith("pretrain.")]
-    if set(typed) - {"pretrain.dataset"} and value_at(config, "pretrain.dataset") is None:
-        raise ZooError(
-            f"`{typed[0]}` does nothing by itself: it needs pretrain.dataset=PATH, the expert data to start"
-            " from"
-        )
+def refuse_pretraining_from_nothing(typed: Iterable[str], config: Values) -> None:
+    """Raise `ZooError` for a typed setting of pretraining without data; an experiment may leave these out."""
+    keys = [key for key in typed if key.startswith("pretrain.") and key != "pretrain.dataset"]
+    if keys and value_at(config, "pretrain.dataset") is None:
+        raise ZooError(f"`{keys[0]}` does nothing by itself: it needs pretrain.dataset=PATH, expert data")

@@ -18,7 +18,7 @@ from zoo.algorithms.registry import algorithm_class
 from zoo.buffers.config import replay_config
 from zoo.config.environment_values import as_written
 from zoo.config.fields import build
-from zoo.config.schema import ALGO_LABELS, OwnCallbackSettings
+from zoo.config.schema import ALGO_LABELS, AgentsSettings
 from zoo.config.user_files import own_class
 from zoo.core.printing import one_line
 from zoo.envs.adapter import make_adapter
@@ -243,7 +243,7 @@ def _own_callback(where: str, values: Mapping[str, Any]) -> Callback:
     takes_every = any(p.name == "every" or p.kind is p.VAR_KEYWORD for p in parameters)
     every = None
     if "every" in arguments and not takes_every:
-        every = build(OwnCallbackSettings, {"every": arguments.pop("every")}, where).every
+        every = build(AgentsSettings, {"every": arguments.pop("every")}, where).every
     callback = _made(where, Callback, arguments)
     if every is not None:
         callback.every = every

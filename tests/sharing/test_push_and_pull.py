@@ -108,7 +108,7 @@ def test_mistakes_with_the_hub_are_told(agent: Path, hub: LocalHub, monkeypatch:
     assert "hf auth login" in message
     assert "hf_wrong" not in message
     monkeypatch.delenv("HF_TOKEN")
-    assert "you are not logged in" in error_of("push", "agent=agent", f"to={REPOSITORY}")
+    assert "hf auth login" in error_of("push", "agent=agent", f"to={REPOSITORY}")
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     assert "out of reach" in error_of("pull", f"from={REPOSITORY}")
 

@@ -95,21 +95,15 @@ def push(
         if video is not None and path.suffix == ".zip":
             raise ZooError("a zip of an agent takes no video; push to a folder, or leave video= out")
         return one_line(_written(path, files, video, has_page=video is not None), 1000)
-    with tempfile.TemporaryDirectory() as folder:
-        staged = _written(Path(folder, "agent"), files, video, has_page=True)
-        contents = {path.name: path.read_bytes() for path in staged.iterdir()}
     title = f"{preset_or_name(files.config['algo'])} on {(files.config.get('env') or {}).get('id', '?')}"
-    with _hub(f"can't push to {to}") as hub:
-        from huggingface_hub import CommitOperationAdd, get_token
-
-        if get_token() is None:
-            raise ZooError(f"can't push to {to}: you are not logged in; {LOGIN}")
+    with tempfile.TemporaryDirectory() as folder, _hub(f"can't push to {to}") as hub:
+        staged = _written(Path(folder, "agent"), files, video, has_page=True)
         # A repository that is there stays as public as it is.
         address = hub.create_repo(to, private=private or None, exist_ok=True)
         if private and hub.model_info(to).private is False:
             raise ZooError(f"{to} is there already and public; private=true is for a new one")
-        operations = [CommitOperationAdd(name, content) for name, content in contents.items()]
-        hub.create_commit(to, operations, commit_message=message or f"Agent: {one_line(title)}")
+        message = message or f"Agent: {one_line(title)}"
+        hub.upload_folder(repo_id=to, folder_path=staged, commit_message=message)
     return str(address)
 
 

@@ -98,18 +98,13 @@ def _traced(module: DeterministicPolicy, examples: Sequence[Array]) -> torch.exp
     batch = torch.export.Dim("batch", min=1)
     tensors = tuple(torch.from_numpy(np.array(example)) for example in examples)
     shapes = tuple({0: batch} for _ in tensors)
-    try:
-        with _silenced():
-            return torch.export.export(module, tensors, dynamic_shapes=(shapes,), strict=False)
-    except ZooError:
-        raise
-    except Exception as error:
-        raise ZooError(f"PyTorch can't export this policy: {one_line(error)}") from error
+    with _exporting():
+        return torch.export.export(module, tensors, dynamic_shapes=(shapes,), strict=False)
 
 
 def _as_torch_export(program: torch.export.ExportedProgram) -> tuple[bytes, Run]:
     file = io.BytesIO()
-    with _silenced():
+    with _exporting():
         torch.export.save(program, file)
         file.seek(0)
         module = torch.export.load(file).module()
@@ -130,18 +125,16 @@ def _as_onnx(
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise ZooError(f"format=onnx needs: {install_command('export')}") from error
-    try:
-        with _silenced():
-            exported = torch.onnx.export(
-                program,
-                dynamo=True,
-                input_names=[spec.name for spec in module.inputs],
-                output_names=[spec.name for spec in module.outputs],
-                opset_version=opset,
-                verbose=False,
-            )
-    except Exception as error:
-        raise ZooError(f"PyTorch can't write this policy as ONNX: {one_line(error)}") from error
+    names = [spec.name for spec in module.inputs]
+    with _exporting():
+        exported = torch.onnx.export(
+            program,
+            dynamo=True,
+            input_names=names,
+            output_names=[spec.name for spec in module.outputs],
+            opset_version=opset,
+            verbose=False,
+        )
     assert exported is not None
     model = exported.model_proto
     if opset not in (None, written := model.opset_import[0].version):
@@ -154,7 +147,6 @@ def _as_onnx(
                 size.dim_param = size.dim_param.replace(symbol, "batch")
     content: bytes = model.SerializeToString()
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    names = [spec.name for spec in module.inputs]
 
     def run(observations: Sequence[Array]) -> Sequence[Array]:
         outputs: Sequence[Array] = session.run(None, dict(zip(names, observations, strict=True)))
@@ -164,14 +156,16 @@ def _as_onnx(
 
 
 @contextlib.contextmanager
-def _silenced() -> Iterator[None]:
-    """Keep the exporters' progress and their advice to themselves."""
+def _exporting() -> Iterator[None]:
+    """Hide the progress and advice of PyTorch's exporters. Raises `ZooError` if they fail."""
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
+    except Exception as error:
+        raise ZooError(f"PyTorch can't export this policy: {one_line(error)}") from error
     finally:
         logging.disable(level)
 
@@ -210,9 +204,9 @@ class DeterministicPolicy(nn.Module):
         self.inputs = [TensorSpec.of(name, part) for name, part in parts.items()]
         self.agent_state_size = acting.state_size
         # The critic's recurrent state is no part of acting; what a class of a user's own does is not known.
-        policy: Any = self.policy
-        self.is_actor_alone = type(policy) is ActorCritic and policy.core is not None
-        self.state_size: int = policy.core.state_size if self.is_actor_alone else acting.state_size
+        core = self.policy.core if type(self.policy) is ActorCritic else None
+        self.is_actor_alone = core is not None
+        self.state_size: int = acting.state_size if core is None else core.state_size
         if self.state_size:
             names = ("policy_state", "episode_start") if "state" in parts else ("state", "episode_start")
             self.inputs += [TensorSpec(names[0], (self.state_size,), "float32")]
@@ -220,11 +214,8 @@ class DeterministicPolicy(nn.Module):
         self.masks_actions = agent.masks_actions
         if agent.masks_actions:
             self.inputs.append(TensorSpec("action_masks", (acting.head.mask_size or 0,), "bool"))
-        moments = {} if agent.normalizer is None else agent.normalizer.moments
-        self.normalizers = [
-            _normalization(agent.normalizer, key) if agent.normalizer and key in moments else nn.Identity()
-            for key in (parts if self.is_dictionary else [SINGLE])
-        ]
+        keys = parts if self.is_dictionary else [SINGLE]
+        self.normalizers = [_normalization(agent.normalizer, key) for key in keys]
         head = acting.head
         self.heads = [*head.heads.values()] if isinstance(head, CompositeDistribution) else [head]
         self.parameter_sizes = [head.parameter_size for head in self.heads]
@@ -261,8 +252,10 @@ class DeterministicPolicy(nn.Module):
         return (*actions, next_state) if self.state_size else actions
 
 
-def _normalization(normalizer: Normalizer, key: str) -> Callable[[Tensor], Tensor]:
+def _normalization(normalizer: Normalizer | None, key: str) -> Callable[[Tensor], Tensor]:
     """Return (o − mean) / sqrt(var + ε), clipped, in float64, as `Normalizer` does."""
+    if normalizer is None or key not in normalizer.moments:
+        return nn.Identity()
     moments, limit = normalizer.moments[key], normalizer.clip_obs
     mean = torch.from_numpy(np.array(moments.mean))
     scale = torch.from_numpy(1.0 / np.sqrt(np.array(moments.var) + normalizer.epsilon))
@@ -288,19 +281,16 @@ def _to_env(adapter: ActionAdapter, space: spaces.Space[Any]) -> Callable[[Tenso
         first = torch.from_numpy(np.array(getattr(space, "start", 0), np.int64))
         return lambda actions: (actions.reshape(-1, *shape) + first).to(dtype)
     assert isinstance(adapter, BoxAdapter)
-    is_scaled, is_whole = isinstance(adapter, ScaledBoxAdapter), adapter.is_whole
-    low, high = (
-        torch.from_numpy(bound.astype(np.float64 if is_whole else bound.dtype))
-        for bound in (space.low, space.high)
-    )
+    is_scaled, kind = isinstance(adapter, ScaledBoxAdapter), np.float64 if adapter.is_whole else space.dtype
+    low, high = (torch.from_numpy(bound.astype(kind)) for bound in (space.low, space.high))
     scale = (adapter.low, adapter.width) if isinstance(adapter, ScaledBoxAdapter) else (space.low, space.high)
-    start, width = (torch.from_numpy(np.array(number)) for number in scale)
+    start, width = map(torch.from_numpy, scale)
 
     def to_env(actions: Tensor) -> Tensor:
         actions = actions.reshape(-1, *shape)
         if is_scaled:
             actions = start + 0.5 * (actions + 1.0) * width
-        if is_whole:
+        if adapter.is_whole:
             actions = actions.floor() if is_scaled else actions.round()
         return torch.minimum(torch.maximum(actions, low), high).to(dtype)
 
@@ -323,13 +313,10 @@ def random_observations(agent: Algorithm, n: int | None = None, seed: int = 0) -
         sample = batch.sample()
         moments = None if agent.normalizer is None else agent.normalizer.moments.get(key)
         if isinstance(part, spaces.Box) and part.dtype.kind == "f":
-            if moments is None:
-                centre = np.clip(0.0, part.low, part.high)
-                sample = sample.clip(centre - 10.0, centre + 10.0)
-            else:
-                noise = np.random.default_rng(seed).standard_normal(sample.shape)
-                sample = moments.mean + 2.0 * np.sqrt(moments.var) * noise
-            sample = np.clip(sample, part.low, part.high).astype(part.dtype)
+            centre, spread = (0.0, 10.0) if moments is None else (moments.mean, 4.0 * np.sqrt(moments.var))
+            centre = np.clip(centre, part.low, part.high)
+            low, high = (np.clip(centre + end, part.low, part.high) for end in (-spread, spread))
+            sample = np.random.default_rng(seed).uniform(low, high, sample.shape).astype(part.dtype)
         drawn.append(sample)
     return drawn
 
@@ -355,9 +342,8 @@ def _random_inputs(agent: Algorithm, module: DeterministicPolicy) -> list[Array]
 def _difference(agent: Algorithm, module: DeterministicPolicy, inputs: Sequence[Array], run: Run) -> float:
     """Return how far the exported policy's actions are from the agent's. Raises `ZooError` if too far."""
     n_parts, names = len(module.normalizers), [spec.name for spec in module.inputs]
-    observations: Any = dict(zip(names, inputs[:n_parts], strict=False))
-    if not module.is_dictionary:
-        observations = inputs[0]
+    parts = dict(zip(names, inputs[:n_parts], strict=False))
+    observations: Any = parts if module.is_dictionary else inputs[0]
     masks = inputs[-1] if agent.masks_actions else None
     state = starts = None
     if module.state_size:
@@ -376,11 +362,7 @@ def _difference(agent: Algorithm, module: DeterministicPolicy, inputs: Sequence[
     largest = 0.0
     for index, expected_part in enumerate(expected):
         actions = np.concatenate([batch[index] for batch in batches])
-        if actions.shape != expected_part.shape or actions.dtype != expected_part.dtype:
-            raise ZooError(
-                f"the exported policy gives {actions.dtype} {actions.shape},"
-                f" the agent {expected_part.dtype} {expected_part.shape}"
-            )
+        assert (actions.shape, actions.dtype) == (expected_part.shape, expected_part.dtype)
         error = np.abs(actions.astype(np.float64) - expected_part) / np.maximum(1.0, np.abs(expected_part))
         head = module.heads[index] if index < len(module.heads) else None
         if isinstance(head, DiscreteDistribution):  # rounding may decide between two that are equally likely
@@ -399,6 +381,6 @@ def _difference(agent: Algorithm, module: DeterministicPolicy, inputs: Sequence[
 
 def _readme(title: str, module: DeterministicPolicy, files: list[str]) -> str:
     template = Path(__file__).with_name("export_readme.md.j2").read_text(encoding="utf-8")
-    is_recurrent, masks_actions = bool(module.state_size), module.masks_actions
-    values = {"title": one_line(title), "recurrent": is_recurrent, "masks": masks_actions, "files": files}
-    return jinja2.Template(template, trim_blocks=True, keep_trailing_newline=True).render(values)
+    return jinja2.Template(template, trim_blocks=True, keep_trailing_newline=True).render(
+        title=one_line(title), recurrent=bool(module.state_size), masks=module.masks_actions, files=files
+    )

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ from zoo.policies.networks import ACTIVATION_CLASSES
 Space = spaces.Space[Any]
 
 ON_POLICY = ("a2c", "ppo2", "trpo")
-RECURRENT = "recurrent_ppo"
 
 TABLES: dict[str, Any] = yaml.safe_load(
     Path(__file__).with_name("sb3_names.yaml").read_text(encoding="utf-8")
@@ -45,7 +44,7 @@ class ImportedAgent:
 
     algorithm: Any
     card: dict[str, Any]
-    unknown: list[str] = field(default_factory=list)
+    unknown: list[str]
 
 
 def import_sb3(
@@ -66,22 +65,20 @@ def import_sb3(
     files = read_sb3(file)
     try:
         name = _algorithm(files, algo)
-        masks_actions = algo == "maskable_ppo" or ".maskable." in str(
-            files.printed("policy_class").get("__module__")
-        )
-        ppo = "ppo" if name == "ppo2" else None
-        preset = "maskable_ppo" if masks_actions else RECURRENT if recurrent_options(files.tensors) else ppo
+        masks_actions = algo == "maskable_ppo" or ".maskable." in files.module
+        preset = "recurrent_ppo" if recurrent_options(files.tensors) else {"ppo2": "ppo"}.get(name)
+        preset = "maskable_ppo" if masks_actions else preset
         observation_space, action_space = _spaces(files, env_spaces)
         if np.any(np.asarray(getattr(action_space, "start", 0)) != 0):
             raise ZooError(f"its actions, {describe(action_space)}, do not start at 0, where SB3's do")
         _check_images(files, observation_space)
         config, unknown = hyperparameters(name, files, action_space)
         policy = _policy(name, files, observation_space, activation)
-        both: dict[str, Any] = {"observation_space": observation_space, "action_space": action_space}
         normalizer = None
         if normalize is not None:
             normalizer, settings = read_vecnormalize(normalize, observation_space)
             env = env and dataclasses.replace(env, normalize=dataclasses.asdict(settings))
+        both: Any = {"observation_space": observation_space, "action_space": action_space}
         algorithm = algorithm_class(name)(policy, config=config, **both, device="cpu", compile=False)
         tensors = _tensors(name, files, observation_space, action_space, masks_actions=masks_actions)
         algorithm.set_parameters(tensors)
@@ -104,15 +101,14 @@ def import_sb3(
 
 def _algorithm(files: Sb3Files, algo: str | None) -> str:
     if algo is not None:
-        name = "ppo2" if algo in ("ppo", "maskable_ppo", RECURRENT) else algo
+        name = "ppo2" if algo in ("ppo", "maskable_ppo", "recurrent_ppo") else algo
         if name not in NAMES:
             raise ZooError(f"unknown algorithm '{algo}'{nearest(name, NAMES)} (known: {', '.join(NAMES)})")
         return name
-    module = files.printed("policy_class").get("__module__")
-    algo_name = TABLES["modules"].get(str(module))
+    algo_name = TABLES["modules"].get(files.module)
     if algo_name is None:
         raise ZooError(
-            f"its policy is of an unknown class in {one_line(module, 80)};"
+            f"its policy is of an unknown class in {one_line(files.module, 80)};"
             " if it computes as one of SB3's does, name the algorithm: algo=NAME"
         )
     if algo_name == "ppo2" and "clip_range" not in files.data:
@@ -131,18 +127,14 @@ def _spaces(files: Sb3Files, given: tuple[Space, Space] | None) -> tuple[Space, 
 
     Images may have their channels last in the environment: SB3 moves them to the front, Zoo's policies do.
     """
-    names = ("observation_space", "action_space")
-    own = [files.space(name) for name in names]
+    observed, acted = files.space("observation_space"), files.space("action_space")
     if given is None:
-        observation_space, action_space = own
-        if observation_space is None or action_space is None:
+        if observed is None or acted is None:
             raise ZooError("its spaces can't be read; name its environment: env=ID")
-        return observation_space, action_space
-    observed, acted = (
-        ours if theirs is None or any(is_image(part) for _, part in leaf_spaces(ours)) else theirs
-        for theirs, ours in zip(own, given, strict=True)
-    )
-    difference = interfaces_differ((observed, acted), given)
+        return observed, acted
+    if observed is None or any(is_image(part) for _, part in leaf_spaces(given[0])):
+        observed = given[0]
+    difference = interfaces_differ((observed, acted or given[1]), given)
     if difference is not None:
         raise ZooError(f"its {difference[0]} and the environment's differ: {difference[1]}")
     return given
@@ -167,13 +159,10 @@ def _policy(name: str, files: Sb3Files, observation_space: Space, activation: st
             f"its features come from {one_line(extractor, 80)}, a class of its own;"
             f" Zoo has {', '.join(_EXTRACTORS)}"
         )
-    if isinstance(observation_space, spaces.Dict):
-        policy = POLICIES["MultiInputPolicy"]
-    else:
-        policy = POLICIES["CnnPolicy" if any(".cnn." in tensor for tensor in tensors) else "MlpPolicy"]
+    kind = "Cnn" if any(".cnn." in tensor for tensor in tensors) else "Mlp"
+    kind = "MultiInput" if isinstance(observation_space, spaces.Dict) else kind
     recurrence = recurrent_options(tensors)
-    if recurrence:
-        policy = POLICIES[policy.name.replace("Policy", "LstmPolicy")]
+    policy = POLICIES[f"{kind}{'Lstm' if recurrence else ''}Policy"]
     features = [tensor.size for key, tensor in tensors.items() if key.endswith("linear.0.bias")]
     sizes = {net: hidden_sizes(tensors, prefix) for net, prefix in TABLES["layers"][name].items()}
     options: dict[str, Any] = {
@@ -210,8 +199,7 @@ def _tensors(
     name: str, files: Sb3Files, observation_space: Space, action_space: Space, *, masks_actions: bool
 ) -> Arrays:
     tensors = fold_linear_critic(files.tensors)
-    before_output = {"td3": "actor.mu", "ddpg": "actor.mu", "ars": "action_net"}
-    prefix = "mlp_extractor.value_net" if name in ON_POLICY else before_output.get(name)
+    prefix = TABLES["before_output"].get(name)
     names = rename_tensors(
         name,
         tensors,
@@ -225,16 +213,10 @@ def _tensors(
         for logits in ("head.logits.weight", "head.logits.bias"):  # of zero and one, bit by bit
             arrays[logits] = arrays[logits][1::2] - arrays[logits][::2]
     if name in ("sac", "tqc"):
-        arrays["temperature.log"] = _log_ent_coef(files.variables)
+        fixed = files.variables.get("ent_coef_tensor", np.ones(1))
+        log_ent_coef = files.variables.get("log_ent_coef", np.log(np.where(fixed > 0, fixed, 1.0)))
+        arrays["temperature.log"] = log_ent_coef.reshape(1)
     return {ours: np.asarray(tensor, np.float32) for ours, tensor in arrays.items()}
-
-
-def _log_ent_coef(variables: Arrays) -> np.ndarray[Any, Any]:
-    if "log_ent_coef" in variables:
-        return variables["log_ent_coef"].reshape(1)
-    if "ent_coef_tensor" in variables and np.all(variables["ent_coef_tensor"] > 0):
-        return np.log(variables["ent_coef_tensor"]).reshape(1)
-    return np.zeros(1, np.float32)
 
 
 _CONSTANT = re.compile(r"(?:FloatSchedule\()?ConstantSchedule\(val=([-+]?\d[\d.]*(?:e[-+]?\d+)?)\)+")
@@ -288,16 +270,13 @@ def _optimizer_options(files: Sb3Files) -> dict[str, Any]:
     """Return the settings of A2C's optimizer, from the class and keyword arguments in the file."""
     kwargs = files.printed("policy_kwargs")
     optimizer, options = str(kwargs.get("optimizer_class", "")), kwargs.get("optimizer_kwargs") or {}
-    names = {"rms_prop_decay": "alpha", "rms_prop_eps": "eps"}
-    return {
-        "use_rms_prop": "RMSprop" in optimizer,
-        "rms_prop_tensorflow": "RMSpropTFLike" in optimizer,
-        **{ours: options[theirs] for ours, theirs in names.items() if theirs in options},
-    }
+    names = {"alpha": "rms_prop_decay", "eps": "rms_prop_eps"}
+    values = {"use_rms_prop": "RMSprop" in optimizer, "rms_prop_tensorflow": "RMSpropTFLike" in optimizer}
+    return values | {names[theirs]: value for theirs, value in options.items() if theirs in names}
 
 
 def _sizes(name: str, files: Sb3Files, action_space: Space) -> dict[str, int]:
-    critics = {match[1] for tensor in files.tensors if (match := re.match(r"critic\.qf(\d+)\.", tensor))}
+    critics = {tensor.split(".")[1] for tensor in files.tensors if tensor.startswith("critic.qf")}
     sizes = {"n_critics": len(critics)} if name in ("sac", "td3", "tqc") else {}
     if name == "tqc":
         sizes["n_quantiles"] = layer_sizes(files.tensors, "critic.qf0")[-1]
@@ -308,11 +287,6 @@ def _sizes(name: str, files: Sb3Files, action_space: Space) -> dict[str, int]:
 
 
 # What Stable-Baselines3's parameters are called here, algorithm by algorithm
-
-
-_ENCODER = re.compile(
-    r"(?P<before>.*encoder\.)(?:extractors\.(?P<key>.+)\.)?(?P<layer>cnn\.[024]|linear\.0)\.(?P<kind>\w+)"
-)
 
 
 def rename_tensors(
@@ -344,11 +318,9 @@ def rename_tensors(
         is_copy = new_name.startswith("critic_encoder.") and not has_critic_encoder  # of the actor's encoder
         if not new_name or is_copy:
             continue
-        match = _ENCODER.fullmatch(new_name)
-        if match is not None:
-            part = "" if match["key"] is None else f"parts.{keys.index(match['key'])}."
-            new_name = f"{match['before']}{part}{TABLES['encoder'][match['layer']]}.{match['kind']}"
-        names[name] = new_name
+        for layer, new_layer in TABLES["encoder"].items():
+            new_name = new_name.replace(f".{layer}.", f".{new_layer}.")
+        names[name] = re.sub(r"extractors\.([^.]+)", lambda match: f"parts.{keys.index(match[1])}", new_name)
     return names
 
 
@@ -402,7 +374,8 @@ def fold_linear_critic(tensors: Arrays) -> Arrays:
 
 def has_critic_encoder(tensors: Arrays) -> bool:
     """Whether the critic of an on-policy agent reads by weights of its own."""
-    prefix = "vf_features_extractor."
-    critics = {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
-    actors = {key: tensors.get(f"features_extractor.{key}", tensor) for key, tensor in critics.items()}
-    return any(not np.array_equal(tensor, actors[key]) for key, tensor in critics.items())
+    return any(
+        not np.array_equal(tensor, tensors.get(key.removeprefix("vf_"), tensor))
+        for key, tensor in tensors.items()
+        if key.startswith("vf_features_extractor.")
+    )

@@ -59,6 +59,11 @@ class Sb3Files:
     variables: Arrays
     version: str | None
 
+    @property
+    def module(self) -> str:
+        """The module of the policy's class."""
+        return str(self.printed("policy_class").get("__module__"))
+
     def plain(self, key: str) -> Any:
         """Return a value that JSON holds as it is; None if there is none or it is pickled."""
         value = self.data.get(key)
@@ -89,10 +94,7 @@ def read_sb3(path: str | os.PathLike[str]) -> Sb3Files:
     origin = one_line(file)
     try:
         files = read_zip(file, (DATA, POLICY, VARIABLES, VERSION, "parameters"), main=DATA)
-    except ValueError as error:
-        raise ZooError(f"{origin} is not an agent of Stable-Baselines3: {error}") from error
-    data, weights, variables, version = map(files.get, (DATA, POLICY, VARIABLES, VERSION))
-    try:
+        data, weights, variables, version = map(files.get, (DATA, POLICY, VARIABLES, VERSION))
         if data is None or weights is None:
             older = "; files of Stable-Baselines 2 are not read" if "parameters" in files else ""
             raise ZooError(f"{origin} is not an agent of Stable-Baselines3: no {DATA} or {POLICY}{older}")
@@ -104,24 +106,18 @@ def read_sb3(path: str | os.PathLike[str]) -> Sb3Files:
             None if version is None else one_line(version.decode("utf-8", "replace"), 40),
         )
     except _UNREADABLE as error:
-        raise ZooError(
-            f"{origin} can't be read as an agent of Stable-Baselines3: {one_line(error)}"
-        ) from error
+        raise ZooError(f"{origin} is not an agent of Stable-Baselines3: {one_line(error)}") from error
 
 
 def existing(path: str | os.PathLike[str]) -> Path:
     """Return the path of a file, also if its ending was left out. Raises `ZooError` if there is none."""
     source = Path(path).expanduser()
-    if source.is_file():
-        return source
-    zipped = source.with_name(f"{source.name}.zip")
-    if zipped.is_file():
-        return zipped
+    zips = sorted(source.glob("*.zip"))
+    likely = [source, source.with_name(f"{source.name}.zip"), source / BEST, *zips[: len(zips) == 1]]
+    if files := [file for file in likely if file.is_file()]:
+        return files[0]
     if source.is_dir():
-        zips = {file.name: file for file in sorted(source.glob("*.zip"))}
-        if len(zips) == 1 or BEST in zips:
-            return zips.get(BEST) or next(iter(zips.values()))
-        listed = f"; name one of {', '.join(zips)}" if zips else ""
+        listed = f"; name one of {', '.join(file.name for file in zips)}" if zips else ""
         raise ZooError(f"{one_line(source)} is a folder; an agent of Stable-Baselines3 is a zip{listed}")
     names = [entry.name for entry in source.parent.iterdir()] if source.parent.is_dir() else []
     raise ZooError(f"there is no file {one_line(source)}{nearest(source.name, names)}")

@@ -34,8 +34,7 @@ class PluginLauncher:
         self.job = _Job(folder.path.absolute(), function)
         config = copy.deepcopy(config)
         with flag_override(config, ["struct", "readonly"], [False, False]):
-            config.hydra.sweep.dir, config.hydra.sweep.subdir = str(folder.path.absolute()), "."
-            config.hydra.output_subdir = None
+            config.hydra.sweep.dir = str(folder.path.absolute())
         parts: Any = {"config_loader": _JobConfigs(), "callbacks": Callback()}
         try:
             self.launcher = Plugins.instance().instantiate_launcher(
@@ -90,8 +89,5 @@ class _JobConfigs:
     """The part of Hydra's config loader that a plug-in calls: the job's own process composes its config."""
 
     def load_sweep_config(self, master_config: DictConfig, sweep_overrides: Sequence[str]) -> DictConfig:
-        """Return the multirun's config with the overrides of a job."""
-        config = copy.deepcopy(master_config)
-        with flag_override(config, ["struct", "readonly"], [False, False]):
-            config.hydra.overrides.task = list(sweep_overrides)
-        return config
+        """Return the multirun's config, to which the plug-in adds the job's number."""
+        return copy.deepcopy(master_config)

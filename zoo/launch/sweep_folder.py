@@ -69,7 +69,7 @@ class JobState:
     seconds: float = 0.0
     """Time of the processes before."""
     run: RunProgress | None = None
-    """Of a job that is done, so that its files are read once."""
+    """Kept of a job that is done, so that its files are read once."""
 
     @property
     def is_missing(self) -> bool:
@@ -127,10 +127,8 @@ class SweepFolder:
         """Return the newest sweep among the runs in a folder. Raises `ZooError` if there is none."""
         records = sorted(Path(runs_dir).expanduser().glob("multirun/*/sweep.yaml"))
         if not records:
-            raise ZooError(
-                f"there is no sweep in {one_line(Path(runs_dir, 'multirun'))}; zoo train -m … makes one,"
-                " and zoo status DIR shows one elsewhere"
-            )
+            place = one_line(Path(runs_dir, "multirun"))
+            raise ZooError(f"there is no sweep in {place}; zoo status DIR shows one elsewhere")
         return cls(records[-1].parent)
 
     @property
@@ -170,10 +168,9 @@ class SweepFolder:
 
     def queue(self, numbers: Sequence[int], slurm_array: str | None = None) -> None:
         """Write down that these jobs are to be run now."""
+        state = {"status": QUEUED, "reason": "", "exit_status": None, "started": None, "run": None}
         for number in numbers:
-            job = None if slurm_array is None else f"{slurm_array}_{number}"
-            state = {"status": QUEUED, "reason": "", "exit_status": None, "started": None, "run": None}
-            self.change_job(number, slurm_job=job, **state)
+            self.change_job(number, slurm_job=slurm_array and f"{slurm_array}_{number}", **state)
 
     @contextlib.contextmanager
     def hold(self, name: str) -> Iterator[int]:

@@ -79,7 +79,7 @@ def test_tuning_without_scipy_refuses_its_samplers() -> None:
 import sys
 sys.modules["scipy"] = None
 from zoo.errors import ZooError
-from zoo.tuning import report, worker
+from zoo.tuning import report, study_process
 from zoo.tuning.samplers import make_sampler
 for name in ("RandomSampler", "TPESampler", "CmaEsSampler", "GPSampler", "QMCSampler"):
     try:

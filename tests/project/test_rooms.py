@@ -37,7 +37,7 @@ BUDGETS = {
     "agents": 750,
     "algorithms": 5_800,
     "buffers": 1_600,
-    "commands": 1_500,
+    "commands": 1_300,
     "config": 2_430,
     "core": 900,
     "envs": 5_280,
@@ -46,9 +46,9 @@ BUDGETS = {
     "interop": 1_550,
     "launch": 1_700,
     "optim": 2_340,
-    "plots": 1_650,
+    "plots": 1_420,
     "policies": 3_200,
-    "tuning": 1_650,
+    "tuning": 1_520,
 }
 """The most lines that a room may have."""
 

@@ -16,8 +16,8 @@ from optuna.trial import Trial
 
 import zoo
 from zoo.tuning.study import quiet_optuna
+from zoo.tuning.study_process import StudyProcess
 from zoo.tuning.tune import Search
-from zoo.tuning.worker import Worker
 
 ENV = "CartPole-v1"
 
@@ -50,22 +50,22 @@ def begin_study(*more: str) -> Search:
     return Search(config_of(*more))
 
 
-def worker_of(found: Search, deadline: float | None = None) -> Worker:
+def process_of(found: Search, deadline: float | None = None) -> StudyProcess:
     """Return one that works on the study in this process, as those do that `zoo tune` starts."""
-    return Worker(found.plan, found.shared.storage, deadline)
+    return StudyProcess(found.plan, found.shared.storage, deadline)
 
 
 def run_study(*more: str) -> Search:
     """Begin a study, or go on with it, and do all that is left to do."""
     found = begin_study(*more)
     with quiet_optuna():
-        worker_of(found).work()
+        process_of(found).work()
     return found
 
 
-def run_one_trial(found: Search, objective: Callable[[Trial], float], worker: str = "somebody") -> bool:
-    """Run a trial of a study without a training, as a worker of that name."""
-    found.shared.worker = worker
+def run_one_trial(found: Search, objective: Callable[[Trial], float], process: str = "somebody") -> bool:
+    """Run a trial of a study without a training, as a process of that name."""
+    found.shared.process = process
     with quiet_optuna():
         return found.shared.run_next(objective, lambda trial: None)
 

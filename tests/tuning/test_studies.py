@@ -13,7 +13,7 @@ import optuna
 import pytest
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
 from optuna.trial import TrialState
-from small_studies import begin_study, overrides, run_one_trial, run_study, sampling_objective, worker_of
+from small_studies import begin_study, overrides, process_of, run_one_trial, run_study, sampling_objective
 
 import zoo
 from zoo.cli import status_of
@@ -122,10 +122,10 @@ class PrunesTheSecond(optuna.pruners.BasePruner):
 def test_only_first_seed_is_pruned_and_all_seeds_count(objective: str) -> None:
     """Its value is of the last evaluations of all its trainings together."""
     found = begin_study("n_trials=1", "n_seeds=2", f"objective={objective}", "callbacks.eval.n_episodes=4")
-    worker = worker_of(found)
-    worker.shared.study.pruner = pruner = PrunesTheSecond()
+    process = process_of(found)
+    process.shared.study.pruner = pruner = PrunesTheSecond()
     with quiet_optuna():
-        worker.work()
+        process.work()
     (trial,) = found.shared.trials()
     assert (trial.state, pruner.n_asked) == (TrialState.COMPLETE, 1)
     returns = [np.load(Path(run) / "evaluations.npz")["results"][-1] for run in trial.user_attrs["runs"]]
@@ -191,7 +191,7 @@ def test_three_failures_alike_in_a_row_end_the_study(capfd: pytest.CaptureFixtur
     kwargs = "env.kwargs={first: 3, last: 1000}"
     found = begin_study("env=breaks:Breaks-v0", "n_trials=10", "env.check=false", kwargs)
     with quiet_optuna(), pytest.raises(ZooError, match="broken"):
-        worker_of(found).work()
+        process_of(found).work()
     assert states(found) == ["FAIL"] * 3
     assert "Traceback" in capfd.readouterr().err
 
@@ -218,7 +218,7 @@ def test_search_goes_on_after_divergence_alone(
 def test_broken_env_costs_no_trial() -> None:
     found = begin_study("env=breaks:Breaks-v0", "n_trials=10", "env.check=false", "env.kwargs={last: 1000}")
     with quiet_optuna(), pytest.raises(ZooError, match="broken"):
-        worker_of(found).work()
+        process_of(found).work()
     assert states(found) == []
     assert not list(STUDY.parents[1].rglob("run.json"))
 
@@ -260,7 +260,7 @@ def test_interrupted_trial_is_retried_with_same_values(storage: str, end: type[B
 def test_no_trial_starts_after_the_time_is_up() -> None:
     found = begin_study("n_trials=5")
     with quiet_optuna():
-        worker_of(found, time.time() - 1).work()
+        process_of(found, time.time() - 1).work()
     assert states(found) == []
 
 
@@ -388,7 +388,7 @@ def test_new_study_takes_no_trial_of_earlier_command(storage: str) -> None:
     first = begin_study("n_trials=1", f"storage={storage}")
     second = begin_study("n_trials=1", f"storage={storage}", "n_timesteps=300")
     with pytest.raises(ZooError, match="n_timesteps"):
-        worker_of(first)
+        process_of(first)
     assert second.shared.trials() == []
 
 
@@ -461,7 +461,7 @@ def test_search_prints_cost_and_slow_trials(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setattr("zoo.tuning.worker.SLOW_SECONDS", 0)
+    monkeypatch.setattr("zoo.tuning.study_process.SLOW_SECONDS", 0)
     found = run_study("verbose=1", "n_trials=1")
     assert "trial    0  under way: 100 of 200 steps\n" in capfd.readouterr().out
     rows = table(result_of(found.plan, found.shared)).splitlines()

@@ -137,12 +137,11 @@ def _evaluated(agent: Row, settings: BenchmarkSettings, n_jobs: int) -> Row:
     if "problem" in agent:
         return agent
     overrides = as_overrides({**agent["play"], "agent": agent["agent"], "trust": settings.trust})
-    threads = {"OMP_NUM_THREADS": str(max(1, usable_cores() // n_jobs))}
     done = subprocess.run(
         [sys.executable, "-m", "zoo", "evaluate", *overrides],
         capture_output=True,
         text=True,
-        env={**threads, **os.environ},
+        env={"OMP_NUM_THREADS": str(max(1, usable_cores() // n_jobs)), **os.environ},
         check=False,
     )
     if done.returncode == INTERRUPTED:

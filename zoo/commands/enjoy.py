@@ -19,15 +19,16 @@ def run(settings: EnjoySettings) -> None:
     agent = open_agent(settings)
     show(agent.introduction(), flush=True)
     reporter = EpisodeReporter()
+    n, is_greedy, seed = settings.n_episodes, settings.deterministic, settings.seed
     if settings.record:
         path = video_path(agent.path, agent.algo, agent.env.id)
         if record(
             agent.algorithm,
             agent.env,
             [path],
-            n_episodes=settings.n_episodes,
-            deterministic=settings.deterministic,
-            seed=settings.seed,
+            n_episodes=n,
+            deterministic=is_greedy,
+            seed=seed,
             on_episode=reporter.add,
             check=agent.check_spaces,
         ):
@@ -38,14 +39,7 @@ def run(settings: EnjoySettings) -> None:
             contextlib.suppress(KeyboardInterrupt),
             explain_render_errors(agent.env.id),
         ):
-            evaluate(
-                agent.algorithm,
-                envs,
-                settings.n_episodes,
-                deterministic=settings.deterministic,
-                seed=settings.seed,
-                on_episode=reporter.add,
-            )
+            evaluate(agent.algorithm, envs, n, deterministic=is_greedy, seed=seed, on_episode=reporter.add)
     show(reporter.summary())
 
 

@@ -46,13 +46,9 @@ def run(config: Mapping[str, Any]) -> None:
         envs = make_vec_env(env, 1, training=False, check=False)
         env_spaces = envs.single_observation_space, envs.single_action_space
         envs.close()
+    algo, activation = settings.algo, settings.activation
     imported = import_sb3(
-        file,
-        algo=settings.algo,
-        env=env,
-        env_spaces=env_spaces,
-        normalize=normalize,
-        activation=settings.activation,
+        file, algo=algo, env=env, env_spaces=env_spaces, normalize=normalize, activation=activation
     )
     out = Path(settings.out or Path("imported", file.stem))
     if settings.out is None and out.exists():

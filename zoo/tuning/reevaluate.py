@@ -58,7 +58,7 @@ def join_reevaluation(plan: Plan, search: SharedStudy) -> SharedStudy | None:
                 study.enqueue_trial({TRIAL: trial.number, SEED: seed}, skip_if_exists=True)
         trials = study.get_trials(deepcopy=False)
         n_waiting = sum(trial.state == TrialState.WAITING for trial in trials)
-        return SharedStudy(study, search.storage, len(counted(trials)) + n_waiting, search.worker)
+        return SharedStudy(study, search.storage, len(counted(trials)) + n_waiting, search.process)
 
 
 def values_of(trial: FrozenTrial) -> Values:

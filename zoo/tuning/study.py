@@ -47,7 +47,7 @@ FREE = (
 SETTINGS, SEED = "settings", "seed"
 """Attributes of a study."""
 
-ORIGIN, WORKER, REASON, TRACEBACK = "origin", "worker", "reason", "traceback"
+ORIGIN, PROCESS, REASON, TRACEBACK = "origin", "worker", "reason", "traceback"
 """Attributes of a trial: where its values came from, who ran it, why it ended, and the traceback."""
 
 DIED = "its process died"
@@ -160,9 +160,9 @@ class Storage:
         """Return the lock that one of the processes which share the folder holds at a time."""
         return FileLock(self.locks / "turn.lock")
 
-    def worker_lock(self, worker: str) -> Path:
+    def process_lock(self, process: str) -> Path:
         """Return the file that a process holds locked while it works on a study."""
-        return self.locks / f"{worker}.lock"
+        return self.locks / f"{process}.lock"
 
 
 @quiet_optuna()
@@ -293,10 +293,10 @@ def check_settings(plan: Plan, study: Study) -> None:
 
 
 class SharedStudy:
-    """An Optuna study that several processes work on; ``worker`` is the name of this process."""
+    """An Optuna study that several processes work on; ``process`` is the name of this process."""
 
-    def __init__(self, study: Study, storage: Storage, n_trials: int, worker: str = "") -> None:
-        self.study, self.storage, self.n_trials, self.worker = study, storage, n_trials, worker
+    def __init__(self, study: Study, storage: Storage, n_trials: int, process: str = "") -> None:
+        self.study, self.storage, self.n_trials, self.process = study, storage, n_trials, process
 
     def trials(self) -> list[FrozenTrial]:
         """Return all trials in the order of their numbers."""
@@ -315,7 +315,7 @@ class SharedStudy:
                 return False
 
             def run(trial: Trial) -> float:
-                trial.set_user_attr(WORKER, self.worker)
+                trial.set_user_attr(PROCESS, self.process)
                 lock.close()
                 try:
                     return objective(trial)
@@ -345,10 +345,10 @@ class SharedStudy:
         if not self.storage.is_file:
             return
         for trial in self.trials():
-            worker = str(trial.user_attrs.get(WORKER, ""))
-            if trial.state != TrialState.RUNNING or worker == self.worker:  # closing our own lock frees it
+            process = str(trial.user_attrs.get(PROCESS, ""))
+            if trial.state != TrialState.RUNNING or process == self.process:  # closing our own lock frees it
                 continue
-            if not is_locked(self.storage.worker_lock(worker)):
+            if not is_locked(self.storage.process_lock(process)):
                 self._requeue(trial.number, RetryHeartbeatStaleTrialCallback(max_retry=MOST_RETRIES))
                 self.study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
 

@@ -20,7 +20,7 @@ from zoo.tuning.report import Result, result_of
 from zoo.tuning.study import Plan, open_study
 
 MOST_DEATHS = 20
-"""Worker processes that may die, each replaced by another, before the search ends."""
+"""Study processes that may die, each replaced by another, before the search ends."""
 
 
 def tune(config: Mapping[str, Any] | str | None = None, *overrides: str, **settings: Any) -> Result:
@@ -47,7 +47,7 @@ class Search:
         self._errors: list[str] = []
 
     def run(self) -> bool:
-        """Keep ``n_jobs`` workers running; return False if a signal ended them. Raises `ZooError`."""
+        """Keep ``n_jobs`` study processes running; return False if a signal ended them. Raises `ZooError`."""
         cores, timeout = usable_cores(), self.plan.timeout
         n_jobs = cores if self.plan.config["n_jobs"] == -1 else self.plan.config["n_jobs"]
         deadline = None if timeout is None else time.time() + timeout
@@ -61,7 +61,7 @@ class Search:
         return INTERRUPTED not in statuses
 
     def _keep_one_running(self, deadline: float | None, variables: Mapping[str, str]) -> int:
-        """Keep one worker running until nothing is left to do; return its exit status."""
+        """Keep one study process running until nothing is left to do; return its exit status."""
         environment, status = {**variables, **os.environ}, 0
         job = {
             "config": as_written(self.plan.config),
@@ -69,7 +69,7 @@ class Search:
             "arguments": [without_password(argument) for argument in sys.argv],
         }
         for _ in range(MOST_DEATHS):
-            status, message = self._processes.run("zoo.tuning.worker:work", job, environment)
+            status, message = self._processes.run("zoo.tuning.study_process:work", job, environment)
             if message is not None:
                 self._errors += [message] if status == MISTAKE else []
                 return status

@@ -1,4 +1,4 @@
-"""One worker process of a study: it runs trials, then trains the best ones again."""
+"""A study process: it runs trials, then trains the best ones again."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def work(config: Mapping[str, Any], deadline: float | None, arguments: list[str]
     try:
         plan = Plan(resolved(config))
         with quiet_optuna():
-            Worker(plan, open_storage(plan), deadline).work()
+            StudyProcess(plan, open_storage(plan), deadline).work()
     except KeyboardInterrupt:
         return INTERRUPTED, ""
     except ZooError as error:
@@ -80,7 +80,7 @@ def work(config: Mapping[str, Any], deadline: float | None, arguments: list[str]
     return 0, ""
 
 
-class Worker:
+class StudyProcess:
     """Works on a study in this process. After ``deadline``, in seconds since 1970, no trial starts."""
 
     def __init__(self, plan: Plan, storage: Storage, deadline: float | None = None) -> None:
@@ -98,7 +98,7 @@ class Worker:
 
     def work(self) -> None:
         """Run trials until the study is over, then reevaluate. Raises `KeyboardInterrupt` and `ZooError`."""
-        lock = FileLock(self.storage.worker_lock(self.name))
+        lock = FileLock(self.storage.process_lock(self.name))
         with lock:
             try:
                 if not self.shared.is_over():

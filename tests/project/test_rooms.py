@@ -42,7 +42,7 @@ BUDGETS = {
     "core": 900,
     "envs": 5_280,
     "experiment": 4_000,
-    "imitation": 1_495,
+    "imitation": 1_490,
     "interop": 1_550,
     "launch": 1_700,
     "optim": 2_340,

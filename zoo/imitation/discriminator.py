@@ -352,10 +352,12 @@ class DiscriminatorNetwork(nn.Module):
         environment takes them, of a Tuple or Dict space by path.
         """
         observations, actions = rows["observations"], rows["actions"]
-        numbers = {
-            f"seen {key}": _as_numbers(reader, observations[key] if self.is_dict else observations)
-            for key, reader in zip(self.keys, self.readers, strict=True)
-        }
+        numbers: dict[str, Tensor] = {}
+        for key, reader in zip(self.keys, self.readers, strict=True):
+            column = observations[key] if self.is_dict else observations
+            if isinstance(reader, NatureCnn):
+                column = column.float() / 255.0 if column.dtype == torch.uint8 else column.float()
+            numbers[f"seen {key}"] = column if isinstance(reader, NatureCnn) else reader(column)
         written = [
             writer(actions[path] if path else actions)
             for path, writer in zip(self.paths, self.writers, strict=True)
@@ -369,10 +371,3 @@ class DiscriminatorNetwork(nn.Module):
             for key, reader in zip(self.keys, self.readers, strict=True)
         ]
         return self.layers(torch.cat([*features, numbers[ACTIONS]], dim=-1)).squeeze(-1)
-
-
-def _as_numbers(reader: nn.Module, observations: Tensor) -> Tensor:
-    """Return observations as the CNN, or the layers after a `VectorEncoder`, read them."""
-    if not isinstance(reader, NatureCnn):
-        return reader(observations)
-    return observations.float() / 255.0 if observations.dtype == torch.uint8 else observations.float()

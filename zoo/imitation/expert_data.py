@@ -292,10 +292,8 @@ def read_expert(path: str | Path, spaces: Spaces | None = None) -> ExpertData:
     """
     path = Path(path).expanduser()
     with opened_npz(path) as npz:
-        if CARD in npz.files:
-            data = _read_own(npz, path, spaces)
-        else:
-            data = _read_stable_baselines(npz, path, spaces)
+        read = _read_own if CARD in npz.files else _read_stable_baselines
+        data = read(npz, path, spaces)
     sums = np.add.reduceat(data.rewards.astype(np.float64), data.starts)
     if (differs := ~np.isclose(sums, data.returns, rtol=1e-3, atol=1e-3)).any():
         i = int(np.argmax(differs))

@@ -25,12 +25,7 @@ from zoo.envs.masks import flat_mask
 from zoo.envs.spaces import choice_limits, choice_sizes, describe, flat_parts, is_image, misfit
 from zoo.envs.wrappers import MASK_KEY
 from zoo.errors import NotFiniteError, ZooError, ZooWarning, nearest
-from zoo.policies.config import (
-    POLICIES,
-    PolicyConfig,
-    policy_preset,
-    with_dict_encoder,
-)
+from zoo.policies.config import POLICIES, PolicyConfig, policy_preset, with_dict_encoder
 from zoo.policies.encoders import suits_cnn
 
 if TYPE_CHECKING:
@@ -49,11 +44,10 @@ def built_config(algorithm: type[Agent], hyperparameters: Mapping[str, Any]) -> 
     except ZooError as error:
         message = str(error)
         if isinstance(error, UnknownKeyError) and not error.is_sure:
-            sections = (name for name, kind in SECTIONS.items() if error.key in kind.__annotations__)
-            if (section := next(sections, None)) is not None:
-                message = f"unknown key `{error.path}`: it is `{section}.{error.key}` here"
-            else:
-                message = str(UnknownKeyError(error.key, [*inspect.signature(algorithm).parameters], name))
+            message = str(UnknownKeyError(error.key, [*inspect.signature(algorithm).parameters], name))
+            places = [section for section, kind in SECTIONS.items() if error.key in kind.__annotations__]
+            if places:
+                message = f"unknown key `{error.path}`: it is `{places[0]}.{error.key}` here"
         raise ZooError(message.replace(f"`{name}.", f"`{label}.")) from None
 
 
@@ -87,12 +81,11 @@ def checked_attribute(model: Agent, name: str, value: Any) -> tuple[str, Any]:
 
 def short_description(model: Agent) -> str:
     """Return a model as Python's prompt shows it."""
-    n_envs = model.n_envs
     env: Any = model.env_config or (model.envs and model.envs.env.spec)
-    name = f" on {env.id}" if env is not None else f" of {describe(model.observation_space)}"
-    envs = "" if model.envs is None else f", {n_envs} env{'s' * (n_envs != 1)}"
-    policy = model.policy_config.name
-    return f"<{type(model).__name__}{name}: {policy}{envs}, {model.num_timesteps:,} steps, seed {model.seed}>"
+    name = f"on {env.id}" if env is not None else f"of {describe(model.observation_space)}"
+    envs = "" if model.envs is None else f", {model.n_envs} env{'s' * (model.n_envs != 1)}"
+    counts = f"{model.policy_config.name}{envs}, {model.num_timesteps:,} steps, seed {model.seed}"
+    return f"<{type(model).__name__} {name}: {counts}>"
 
 
 # -- policies ---------------------------------------------------------------------------------------------
@@ -154,12 +147,8 @@ def make_policy(
 def warn_of_unread_images(observation_space: spaces.Space[Any], config: PolicyConfig) -> None:
     """Warn if an MLP policy is used for image observations."""
     if suits_cnn(observation_space) and config.encoder == "mlp":
-        warnings.warn(
-            f"{config.name} reads each pixel of these images by itself; policy=CnnPolicy sees what stands"
-            " beside what",
-            ZooWarning,
-            stacklevel=4,
-        )
+        message = f"{config.name} reads each pixel by itself; policy=CnnPolicy sees what stands beside what"
+        warnings.warn(message, ZooWarning, stacklevel=4)
 
 
 def check_action_space(
@@ -169,9 +158,7 @@ def check_action_space(
     if isinstance(action_space, supported):
         return
     names = " or ".join(space.__name__ for space in supported)
-    others = [
-        other for other in ALGORITHMS if isinstance(action_space, algorithm_class(other).supported_actions)
-    ]
+    others = [n for n in ALGORITHMS if isinstance(action_space, algorithm_class(n).supported_actions)]
     hint = f"; {', '.join(others)} can take them" if others else ""
     raise ZooError(f"{name} acts in {names} spaces, but the env's actions are {describe(action_space)}{hint}")
 
@@ -200,12 +187,8 @@ def policy_input(
         action_masks = observations.get(MASK_KEY)
     if action_masks is None and model.masks_actions and not model._warned_of_masks:
         model._warned_of_masks = True
-        warnings.warn(
-            "this agent was trained with action masks, but predict() was called without `action_masks`:"
-            " it may return an invalid action",
-            ZooWarning,
-            stacklevel=4,
-        )
+        message = "predict() was called without `action_masks`, which this agent needs for valid actions"
+        warnings.warn(message, ZooWarning, stacklevel=4)
     batch, is_single = _raw_batch(model.observation_space, observations)
     if model.normalizer is not None:
         batch = model.normalizer.normalize_observations(batch)
@@ -226,9 +209,7 @@ def policy_input(
 def _raw_batch(space: spaces.Space[Any], observations: Any) -> tuple[Arrays, bool]:
     """Return raw observations as a batch (n, …), and whether they were of one environment."""
     if isinstance(observations, tuple) and len(observations) == 2 and isinstance(observations[1], dict):
-        raise ZooError(
-            "these are observations and infos, as reset() returns them; predict takes the first of both"
-        )
+        raise ZooError("these are observations and infos of reset(); predict takes the first of both")
     by_name: dict[str, tuple[spaces.Space[Any], Any]] = {"observations": (space, observations)}
     if isinstance(space, spaces.Dict):
         was_tuple = any(key[:2] in ("0", "0/") for key in space)  # before it was made flat
@@ -242,8 +223,8 @@ def _raw_batch(space: spaces.Space[Any], observations: Any) -> tuple[Arrays, boo
     if len(set(sizes.values())) > 1:
         raise ZooError(f"the parts are batches of different sizes (None: one observation): {sizes}")
     is_single = None in sizes.values()
-    batch = transform(lambda values: np.asarray(values, order="C"), observations)
-    return (transform(lambda array: array[None], batch) if is_single else batch), is_single
+    rows = None if is_single else slice(None)
+    return transform(lambda values: np.asarray(values, order="C")[rows], observations), is_single
 
 
 def _batch_size(name: str, part: spaces.Space[Any], values: Any) -> int | None:
@@ -272,11 +253,9 @@ def _mask_rows(action_masks: Any, n: int, action_space: spaces.Space[Any], size:
     is_one_row = n == 1 and isinstance(action_masks, np.ndarray) and action_masks.ndim == 1
     rows = [flat_mask(mask, action_space) for mask in ([action_masks] if is_one_row else action_masks)]
     if len(rows) != n or any(len(row) != size for row in rows):
-        raise ZooError(
-            f"`action_masks`: {len(rows)} masks with {sorted({len(row) for row in rows})} entries don't fit,"
-            f" expected {n} × {size}: a row an observation, an entry for each choice of"
-            f" {describe(action_space)}"
-        )
+        sizes = f"{len(rows)} masks with {sorted({len(row) for row in rows})} entries"
+        expected = f"{n} × {size}: a row an observation, an entry for each choice of {describe(action_space)}"
+        raise ZooError(f"`action_masks`: {sizes} don't fit, expected {expected}")
     masks = np.stack(rows)
     starts = np.cumsum([0, *choice_sizes(action_space)[:-1]])
     if not np.logical_or.reduceat(masks, starts, axis=-1).all():

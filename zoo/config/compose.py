@@ -64,7 +64,8 @@ def as_zoo_error(error: Exception) -> ZooError:
         known = f" (known: {', '.join(options)})" if options else ""
         return ZooError(f"unknown {group} '{name}'{nearest(name, options)}{known}")
     causes = [error, error.__cause__] if isinstance(error.__cause__, OmegaConfBaseException) else [error]
-    return ZooError(": ".join(one_line(str(each).strip().partition("\n")[0]).rstrip(".") for each in causes))
+    lines = (str(cause).strip().partition("\n")[0] for cause in causes)
+    return ZooError(": ".join(one_line(line).rstrip(".") for line in lines))
 
 
 class ConfigLoader:

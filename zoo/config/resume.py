@@ -84,10 +84,10 @@ class ResumedRun:
 
 def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.yaml"
+    if not path.exists():
+        raise ZooError(f"resume: there is no run in {one_line(folder)}: it has no config.yaml")
     try:
         config = parse_own_yaml(path.read_bytes())
-    except FileNotFoundError as error:
-        raise ZooError(f"resume: there is no run in {one_line(folder)}: it has no config.yaml") from error
     except (OSError, ValueError) as error:
         raise ZooError(f"can't read the run's config {one_line(path)}: {one_line(error)}") from error
     if not all(isinstance(config.get(section), dict) for section in ("algo", "env", "policy")):

@@ -123,10 +123,8 @@ def named_class(given: Any, where: str) -> Any:
 
 def _place(error: Exception) -> str:
     """Return the file and line in which a module's code failed, or "" if there are none."""
-    if isinstance(error, SyntaxError):
-        file, line = error.filename, error.lineno
-    else:
-        frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename[:1] != "<"]
-        file, line = frames[-1].filename, frames[-1].lineno
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    frames = [(file, line) for file, line in frames if file[:1] != "<"]
+    file, line = (error.filename, error.lineno) if isinstance(error, SyntaxError) else frames[-1]
     is_own = file is not None and file not in (__file__, importlib.__file__)
     return f"{shown(str(file))}, line {line}: " if is_own else ""

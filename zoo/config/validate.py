@@ -46,11 +46,10 @@ HYDRA_SETTINGS = ("hydra.mode", "hydra.launcher", "hydra.sweep.dir", "hydra.swee
 
 def require_choices(command: str, config: Values) -> None:
     """Raise `ZooError` if something is missing that only the user can choose."""
-    examples = REQUIRED_CHOICES.get(command, {})
-    missing = [key for key in examples if config.get(key) is None]
+    examples = REQUIRED_CHOICES.get(command, {}).items()
+    missing = {key: f"{key}={example}" for key, example in examples if config.get(key) is None}
     if missing:
-        example = " ".join(f"{key}={examples[key]}" for key in missing)
-        raise ZooError(f"which {' and '.join(missing)}? for example: {example}")
+        raise ZooError(f"which {' and '.join(missing)}? for example: {' '.join(missing.values())}")
 
 
 def checked(command: str, config: Values) -> dict[str, Any]:

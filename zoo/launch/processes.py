@@ -33,7 +33,8 @@ def run_job(loader: ConfigLoader, function: str, overrides: Sequence[str]) -> in
     ``function`` is ``module:name`` of what takes `ConfigLoader.settings` and returns its exit status, or None
     for 0.
     """
-    return pkgutil.resolve_name(function)(loader.settings(overrides)) or 0
+    settings = loader.settings(overrides)  # what is wrong in it is told before a command is imported
+    return pkgutil.resolve_name(function)(settings) or 0
 
 
 def run_reported_job(command: str, function: str, overrides: Sequence[str]) -> tuple[int, str]:

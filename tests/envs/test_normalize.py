@@ -68,7 +68,7 @@ def test_rewards_are_divided_by_std_of_running_return(
     normalizer = Normalizer(VECTOR, num_envs=2, gamma=gamma)
     running, returns = np.zeros(2), []
     for reward, done in zip(rewards, dones, strict=True):
-        normalizer.update_returns(reward, done)
+        normalizer.update(np.zeros((2, 3)), reward, done)
         running = running * gamma + reward
         returns.extend(running)
         running = np.where(done, 0.0, running)
@@ -106,7 +106,7 @@ def test_reset_only_rows_leave_return_statistics_alone() -> None:
     rows = np.array([[True, True], [False, True], [True, True]])
     normalizer = Normalizer(VECTOR, num_envs=2, gamma=0.5)
     for reward, done, row in zip(rewards, dones, rows, strict=True):
-        normalizer.update_returns(reward, done, row)
+        normalizer.update(np.zeros((2, 3)), reward, done, row)
     returns = np.array([1.0, 2.0, 4.0, 4.0, 7.0])
     assert normalizer.return_moments.mean == pytest.approx(returns.mean())
     assert normalizer.return_moments.var == pytest.approx(returns.var())
@@ -184,7 +184,7 @@ def test_autoreset_modes_have_equal_return_statistics() -> None:
 
 def test_evaluation_leaves_running_returns_alone() -> None:
     training = make_vec_env("Pendulum-v1", 2, normalize=True)
-    training.normalizer.update_returns(np.array([1.0, 2.0]), np.array([False, False]))
+    training.normalizer.update(np.zeros((2, 3)), np.array([1.0, 2.0]), np.array([False, False]))
     evaluation = VecNormalize(make_vec_env("Pendulum-v1", 2), training=False, normalizer=training.normalizer)
     evaluation.reset()
     make_adapter(evaluation).reset([0, 1])
@@ -202,8 +202,7 @@ def seen_by(worker: int, step: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 
 def see(normalizer: Normalizer, observations: dict[str, np.ndarray], rewards: np.ndarray) -> None:
-    normalizer.update_observations(observations)
-    normalizer.update_returns(rewards, np.zeros(len(rewards), np.bool_))
+    normalizer.update(observations, rewards, np.zeros(len(rewards), np.bool_))
 
 
 def assert_same_statistics(one: Normalizer, other: Normalizer) -> None:
@@ -235,8 +234,7 @@ def test_state_survives_json_and_goes_on_identically() -> None:
     normalizer = Normalizer(VECTOR, NormalizeConfig(clip_reward=3.0), num_envs=2, gamma=0.8)
 
     def see(one: Normalizer, observations: np.ndarray, rewards: np.ndarray) -> Any:
-        one.update_observations(observations)
-        one.update_returns(rewards, rewards > 1.0)
+        one.update(observations, rewards, rewards > 1.0)
         return one.normalize_observations(observations), one.normalize_rewards(rewards)
 
     for _ in range(5):

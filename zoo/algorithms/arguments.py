@@ -22,7 +22,7 @@ from zoo.config.fields import build, defaults, hyperparameter, schedules_of
 from zoo.config.user_files import check_arguments, named_class, own_class, path_of_class
 from zoo.envs.config import EnvConfig
 from zoo.envs.masks import flat_mask
-from zoo.envs.spaces import choice_limits, choice_sizes, describe, flat_parts, is_image, misfit
+from zoo.envs.spaces import choice_sizes, describe, flat_parts, is_image, misfit
 from zoo.envs.wrappers import MASK_KEY
 from zoo.errors import NotFiniteError, ZooError, ZooWarning, nearest
 from zoo.policies.config import POLICIES, PolicyConfig, policy_preset, with_dict_encoder
@@ -240,9 +240,10 @@ def _batch_size(name: str, part: spaces.Space[Any], values: Any) -> int | None:
         raise ZooError(f"`{name}` of shape {array.shape} are neither one of shape {shape} nor a batch")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise NotFiniteError(f"`{name}` has {array[~np.isfinite(array)][0]}; a policy needs finite numbers")
-    limits = choice_limits(part)
-    if (limits or is_image(part)) and (problem := misfit(array, np.dtype(part.dtype), limits)):
-        raise ZooError(f"`{name}` has {problem}; expected {describe(part)}")
+    if not isinstance(part, spaces.Box) or is_image(part):
+        problem = misfit(array, part, array.shape[: array.ndim - len(shape)])
+        if problem is not None:
+            raise ZooError(f"`{name}` has {problem}; expected {describe(part)}")
     return None if array.shape == shape else len(array)
 
 

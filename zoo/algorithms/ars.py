@@ -85,7 +85,7 @@ class PopulationRollout(Collector):
         `ZooError` for an episode without end.
         """
         envs, normalizer = self.envs, self.normalizer
-        follows = normalizer is not None and normalizer.observations and is_training(envs.given_env)
+        follows = normalizer is not None and normalizer.moments and is_training(envs.given_env)
         moments = RowMoments(normalizer, envs.num_envs) if normalizer is not None and follows else None
         n_seen = 0 if moments is None else len(moments.row_statistics(0))
         results, records = np.zeros((len(episodes), 2 + n_seen)), []

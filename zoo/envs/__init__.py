@@ -26,19 +26,13 @@ WITHOUT_VELOCITIES = {
 
 
 def _register() -> None:
-    for name, (toy, limit, arguments) in TOYS.items():
-        gym.register(
-            f"Zoo/{name}-v0", entry_point=f"zoo.envs.toys:{toy}", max_episode_steps=limit, kwargs=arguments
-        )
-    for env_id, shown in WITHOUT_VELOCITIES.items():
-        spec = gym.spec(shown)
-        gym.register(
-            env_id,
-            entry_point="zoo.envs.toys:make",
-            max_episode_steps=spec.max_episode_steps,
-            reward_threshold=spec.reward_threshold,
-            kwargs={"shown": shown},
-        )
+    for name, (toy, limit, kwargs) in TOYS.items():
+        point = f"zoo.envs.toys:{toy}"
+        gym.register(f"Zoo/{name}-v0", entry_point=point, max_episode_steps=limit, kwargs=kwargs)
+    for env_id, base in WITHOUT_VELOCITIES.items():
+        spec, kwargs = gym.spec(base), {"base": base}
+        limits: Any = {"max_episode_steps": spec.max_episode_steps, "reward_threshold": spec.reward_threshold}
+        gym.register(env_id, entry_point="zoo.envs.toys:make", **limits, kwargs=kwargs)
 
 
 _register()

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from zoo.envs.masks import ActionMasks, vector_query
+from zoo.envs.masks import ActionMasks, Masks, vector_query
 from zoo.envs.normalize import Normalizer, VecNormalize
 from zoo.envs.registry import close_reporting, in_env_folder
 from zoo.envs.spaces import Info, Observations, check_supported, is_goal_space
@@ -24,7 +24,7 @@ from zoo.envs.transition import (
     Games,
     Transition,
     attached,
-    check_shapes,
+    check_observations,
     copied,
     final_observations,
     info_of,
@@ -54,9 +54,7 @@ class VecEnvAdapter(ABC):
     """Steps a vector environment, returns each step as a `Transition` and records the episodes.
 
     Actions are values of the action space itself. A `VecNormalize` is unwrapped: ``env`` and all values are
-    raw, ``normalizer`` is its statistics. ``monitor`` defaults to the one that `make_vec_env` attached.
-
-    ``observations`` is what the environments show now, None before the first reset.
+    raw, ``normalizer`` is its statistics. ``observations`` are the latest ones, None before the first reset.
     """
 
     is_replayable: ClassVar[bool] = False
@@ -84,7 +82,7 @@ class VecEnvAdapter(ABC):
         inner: Any = env.unwrapped
         self._stepped: Any = inner.stepped if isinstance(inner, VecEnv) else inner
         self.observations: Observations = None
-        self._action_masks: NDArray[np.bool_] | None = None
+        self._action_masks: Masks | None = None
         self.start = self.monitor.start if self.monitor is not None else now()
         self._n_steps = 0
         self._start_episodes()
@@ -96,7 +94,7 @@ class VecEnvAdapter(ABC):
         """The length of a mask of valid actions; None without masks, or before the first reset."""
 
     @abstractmethod
-    def _reset(self, seeds: Sequence[int] | None) -> tuple[Observations, NDArray[np.bool_] | None]:
+    def _reset(self, seeds: Sequence[int] | None) -> tuple[Observations, Masks | None]:
         """Reset all environments; return their observations and masks."""
 
     @abstractmethod
@@ -120,7 +118,7 @@ class VecEnvAdapter(ABC):
         if not isinstance(self._stepped, VecEnv):
             self.disturb()
 
-    def action_masks(self) -> NDArray[np.bool_] | None:
+    def action_masks(self) -> Masks | None:
         """Return which actions are valid now, (num_envs, mask_size), or None without masks."""
         return self._action_masks
 
@@ -219,7 +217,7 @@ class ReplayableAdapter(VecEnvAdapter):
     def mask_size(self) -> int | None:
         return self.env.mask_size
 
-    def _reset(self, seeds: Sequence[int] | None) -> tuple[Observations, NDArray[np.bool_] | None]:
+    def _reset(self, seeds: Sequence[int] | None) -> tuple[Observations, Masks | None]:
         return self.env.reset_all(seeds), self.env.action_masks()
 
     @in_env_folder()
@@ -245,11 +243,7 @@ class ReplayableAdapter(VecEnvAdapter):
 
     @in_env_folder()
     def load_state(self, tree: Mapping[str, Any]) -> list[int]:
-        """Bring the environments where they were when `state` returned ``tree``, by replaying their actions.
-
-        Returns those that came out different: their episodes are cut, see `VecEnv.load_state`. Raises
-        `ZooError` for a state of other environments.
-        """
+        """Bring the environments where they were when `state` returned ``tree``: see `VecEnv.load_state`."""
         different = self.env.load_state(tree["envs"])
         self._stepped.last_stepped_by = None if tree.get("was_disturbed") else self._token
         self.observations, self._action_masks = self.env.observations(), self.env.action_masks()
@@ -291,7 +285,7 @@ class ForeignAdapter(VecEnvAdapter):
     def mask_size(self) -> int | None:
         return self._masks.size
 
-    def _reset(self, seeds: Sequence[int] | None) -> tuple[Observations, NDArray[np.bool_] | None]:
+    def _reset(self, seeds: Sequence[int] | None) -> tuple[Observations, Masks | None]:
         observations, infos = self._reset_with(seeds)
         self._masks.detect(self._mask_infos(infos))
         return self._checked(observations), self._masks_now(infos)
@@ -301,9 +295,7 @@ class ForeignAdapter(VecEnvAdapter):
         masks = {key: infos[key] for key in ("action_mask", "_action_mask") if key in infos}
         return [info_of(masks, i) for i in range(self.num_envs)]
 
-    def _masks_now(
-        self, infos: Mapping[str, Any], over: NDArray[np.bool_] | None = None
-    ) -> NDArray[np.bool_] | None:
+    def _masks_now(self, infos: Mapping[str, Any], over: Masks | None = None) -> Masks | None:
         """Return the masks for the current observations; see `ActionMasks.read`."""
         if self.mask_size is not None:
             return self._masks.read(range(self.num_envs), self._mask_infos(infos), over)
@@ -322,7 +314,7 @@ class ForeignAdapter(VecEnvAdapter):
 
     def _checked(self, observations: Observations) -> Observations:
         """Return a copy of observations of all environments, if they have the shape of the space."""
-        check_shapes(observations, self.observation_space, self.num_envs)
+        check_observations(observations, self.observation_space, self.num_envs)
         return copied(observations)
 
     def _step_envs(self, actions: Any) -> Transition:
@@ -330,10 +322,8 @@ class ForeignAdapter(VecEnvAdapter):
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         observations = self._checked(observations)
         for name, values in {"rewards": rewards, "terminated": terminated, "truncated": truncated}.items():
-            if np.shape(values) != (self.num_envs,):
-                raise ZooError(
-                    f"the vector environment gave {name} of shape {np.shape(values)}, not ({self.num_envs},)"
-                )
+            if (shape := np.shape(values)) != (self.num_envs,):
+                raise ZooError(f"the vector environment gave {name} of shape {shape}, not ({self.num_envs},)")
         terminated = np.array(terminated, dtype=np.bool_)
         truncated = np.array(truncated, dtype=np.bool_) & ~terminated
         stepped: NDArray[np.int64] | None = None
@@ -357,7 +347,7 @@ class ForeignAdapter(VecEnvAdapter):
         transition.finished = finished
         if self._autoreset is AutoresetMode.SAME_STEP:
             final = final_observations(infos, finished)
-            check_shapes(final, self.observation_space, len(finished))
+            check_observations(final, self.observation_space, len(finished))
             transition.final_observations = final
             final_infos = [info_of(infos.get("final_info", {}), i) for i in rows]
             transition.final_infos = final_infos

@@ -155,7 +155,7 @@ def env_config(
     else:
         values = {"id": getattr(env, "__name__", type(env).__name__)}
     if isinstance(options.get("wrappers"), list | tuple):
-        options["wrappers"] = [named_class(each, "env.wrappers") for each in options["wrappers"]]
+        options["wrappers"] = [named_class(wrapper, "env.wrappers") for wrapper in options["wrappers"]]
     return build(EnvConfig, {**values, **options}, "env")
 
 
@@ -170,18 +170,17 @@ def normalize_config(config: EnvConfig) -> NormalizeConfig | None:
 
 def atari_config(config: EnvConfig) -> AtariConfig | None:
     """Return the Atari preprocessing, or None if there is none."""
-    wanted = config.is_atari if config.atari is None else config.atari
-    if wanted is False:
+    setting = config.is_atari if config.atari is None else config.atari
+    if setting is False:
         return None
-    atari = build(AtariConfig, wanted if isinstance(wanted, dict) else {}, "env.atari")
-    instead = {"frameskip": "env.atari.frame_skip", "obs_type": None}
+    atari = build(AtariConfig, setting if isinstance(setting, dict) else {}, "env.atari")
+    instead = {"frameskip": "set env.atari.frame_skip, or ", "obs_type": ""}
     if atari.action_repeat_probability is not None:
-        instead["repeat_action_probability"] = "env.atari.action_repeat_probability"
+        instead["repeat_action_probability"] = "set env.atari.action_repeat_probability, or "
     for argument in set(instead) & set(config.kwargs):
-        here = f"set {instead[argument]}, or " if instead[argument] else ""
         raise ZooError(
             f"`env.kwargs.{argument}={config.kwargs[argument]}`: the Atari preprocessing decides that; "
-            f"{here}go without by env.atari=false"
+            f"{instead[argument]}go without by env.atari=false"
         )
     return atari
 

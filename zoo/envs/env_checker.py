@@ -84,14 +84,14 @@ def find_problems(
         if isinstance(env, gym.Env):
             checker = _Checker(flatten_env(env, masked=config.mask_actions), config, random_seed())
             env.unwrapped.last_stepped_by = None  # type: ignore[attr-defined]  # `VecEnvAdapter.was_disturbed`
-            found = checker.run(advises)
-            return found + (unsaved_statistics(checker.env) or checker.compare_with_itself())
+            findings = checker.run(advises)
+            return findings + (unsaved_statistics(checker.env) or checker.compare_with_itself())
         if config.id.startswith(ENVPOOL):
             raise ZooError(f"{config.id} has a vector form only; single environments are tried here")
         source = source_of(env, config, 1)
         # No video of the trial is left behind.
-        own_wrappers = [each for each in config.wrappers if "RecordVideo" not in str(each)]
-        config = replace(config, wrappers=own_wrappers)
+        wrappers = [wrapper for wrapper in config.wrappers if "RecordVideo" not in str(wrapper)]
+        config = replace(config, wrappers=wrappers)
 
         def make() -> Env:
             try:
@@ -103,24 +103,27 @@ def find_problems(
 
         started = time.monotonic()
         checker = _Checker(make(), config, seed=0)
-        if time.monotonic() - started > SLOW_TO_MAKE or unsaved_statistics(checker.env):
-            return checker.run(advises) + unsaved_statistics(checker.env)
-        found = checker.run(advises)
+        is_slow, statistics = time.monotonic() - started > SLOW_TO_MAKE, unsaved_statistics(checker.env)
+        findings = checker.run(advises) + statistics
+        if is_slow or statistics:
+            return findings
         try:
             second = make()
         except ZooError:  # there may be one alone at a time
-            return found
+            return findings
         if second.unwrapped is checker.env.unwrapped:  # the function keeps it, so it stays open
             opened.pop_all()
-            return found + checker.compare_with_itself()
+            return findings + checker.compare_with_itself()
         if where := checker.difference(second):
-            found.append(f"{config.id}: two new ones with the same seed and actions {where}; {SEED_ADVICE}")
+            findings.append(
+                f"{config.id}: two new ones with the same seed and actions {where}; {SEED_ADVICE}"
+            )
         elif not is_renewed(config) and (where := checker.difference(checker.env)):
-            found.append(
+            findings.append(
                 f"{config.id} needs env.renew=true for exact resume: with the same seed and actions, a used "
                 f"one and a new one {where}; or let reset() set everything back"
             )
-        return found
+        return findings
 
 
 def _close(env: Env, config: EnvConfig) -> None:
@@ -137,7 +140,7 @@ class _Checker:
     seed: int
     findings: dict[str, None] = field(default_factory=dict)
     actions: list[Any] = field(default_factory=list)
-    shown: list[Any] = field(default_factory=list)
+    outcomes: list[Any] = field(default_factory=list)
     """Results of the reset and of each step, as vectors."""
     goals: list[tuple[Any, Any, float]] = field(default_factory=list)
     """Goals that were achieved and desired, and rewards, of an environment with goals."""
@@ -150,7 +153,7 @@ class _Checker:
         seed_spaces(self.env, self.seed)
         space.seed(self.seed)
         observation, info = self._reset(self.seed)
-        self.shown.append(_flat(observation))
+        self.outcomes.append(_flat(observation))
         masks = masks_of([self.env], lambda _: self.config.id, used=self.config.mask_actions)
         masks.detect([info])
         n_ended = 0
@@ -161,11 +164,11 @@ class _Checker:
             action = space.sample() if mask is None else sample_valid_action(space, mask)
             self.actions.append(copy.deepcopy(action))
             observation, reward, terminated, truncated, info = self._step(action)
-            self.shown.append(np.append(_flat(observation), (float(reward), terminated, truncated)))
+            self.outcomes.append(np.append(_flat(observation), (float(reward), terminated, truncated)))
             if terminated or truncated:
                 n_ended += 1
                 observation, info = self._reset(None)
-                self.shown[-1] = np.append(self.shown[-1], _flat(observation))
+                self.outcomes[-1] = np.append(self.outcomes[-1], _flat(observation))
         if self.goals:
             self._check_goals()
         limit = self.config.max_episode_steps
@@ -181,14 +184,14 @@ class _Checker:
         """Repeat the trial in an environment, and describe where it first differs; None if it does not."""
         deadline = time.monotonic() + REPEATED_SECONDS
         seed_spaces(env, self.seed)
-        if not np.array_equal(self.shown[0], _flat(env.reset(seed=self.seed)[0]), equal_nan=True):
+        if not np.array_equal(self.outcomes[0], _flat(env.reset(seed=self.seed)[0]), equal_nan=True):
             return "began differently"
-        for n, (action, expected) in enumerate(zip(self.actions, self.shown[1:], strict=True), start=1):
+        for n, (action, expected) in enumerate(zip(self.actions, self.outcomes[1:], strict=True), start=1):
             observation, reward, terminated, truncated, _ = env.step(copy.deepcopy(action))
-            shown = np.append(_flat(observation), (float(reward), terminated, truncated))
+            outcome = np.append(_flat(observation), (float(reward), terminated, truncated))
             if terminated or truncated:
-                shown = np.append(shown, _flat(env.reset()[0]))
-            if not np.array_equal(shown, expected, equal_nan=True):
+                outcome = np.append(outcome, _flat(env.reset()[0]))
+            if not np.array_equal(outcome, expected, equal_nan=True):
                 return f"went apart at step {n}"
             if time.monotonic() > deadline:
                 break
@@ -197,9 +200,8 @@ class _Checker:
     def compare_with_itself(self) -> list[str]:
         """Return a warning if the same environment shows something else with the same seed."""
         where = self.difference(self.env)
-        if where is None:
-            return []
-        return [f"{self.config.id}: the same seed and actions, given twice, {where}; {SEED_ADVICE}"]
+        finding = f"{self.config.id}: the same seed and actions, given twice, {where}; {SEED_ADVICE}"
+        return [] if where is None else [finding]
 
     def _fail(self, message: str) -> ZooError:
         return ZooError(f"{self.config.id}: {message}")
@@ -222,8 +224,8 @@ class _Checker:
                     expected = "expected reset(self, *, seed=None, options=None)"
                     raise self._fail(f"reset() takes no seed; {expected}") from error
                 raise env_error(error, self.config.id, when) from error
-        for each in caught:
-            text = re.sub(r"\x1b\[\d+m", "", str(each.message))
+        for warning in caught:
+            text = re.sub(r"\x1b\[\d+m", "", str(warning.message))
             if text.startswith("WARN: ") and not HARMLESS.search(text):
                 self._warn(text.removeprefix("WARN: "))
         return result
@@ -248,8 +250,8 @@ class _Checker:
                 has_sides = len(space.shape) == 3 or (len(space.shape) == 2 and space.dtype == np.uint8)
                 if has_sides and sorted(space.shape)[-2] >= SMALLEST_SIDE:
                     self._warn(
-                        f"observation_space{f' `{path}`' if path else ''}: {describe(space)} looks like a "
-                        "picture, but is read as numbers; declare pictures as uint8 from 0 to 255"
+                        f"observation_space{f' `{path}`' if path else ''}: {describe(space)} looks like an "
+                        "image, but is read as numbers; declare images as uint8 from 0 to 255"
                     )
         for path, space in leaf_spaces(self.env.action_space):
             where = f"action_space `{path}`" if path else "action_space"
@@ -296,28 +298,20 @@ class _Checker:
     def _check_observation(self, observation: Any, where: str) -> None:
         """Raise `ZooError` for what would be broadcast, cut off or spread as NaN where it is stored."""
         space = self.env.observation_space
-        parts = space.items() if isinstance(space, spaces.Dict) else [(None, space)]
-        for key, part in parts:
-            what = f"the observation{'' if key is None else f' `{key}`'} of {where}"
+        for key, part in space.items() if isinstance(space, spaces.Dict) else [(None, space)]:
+            name = f"the observation{'' if key is None else f' `{key}`'} of {where}"
             try:
                 array = np.asarray(observation if key is None else observation[key])
             except ValueError:
                 array = np.asarray(None)
             if array.dtype.kind not in "biuf":
-                raise self._fail(f"{what} is no array of numbers: {describe(part)}")
-            if array.shape != part.shape:
-                raise self._fail(f"{what} has shape {array.shape}; observation_space says {part.shape}")
-            if array.dtype.kind == "f":
-                is_finite = np.abs(array) <= np.finfo(np.float32).max
-                if not is_finite.all():
-                    raise self._fail(f"{what} is NaN, or infinite in 32 bits: {array[~is_finite][0]}")
-            if (problem := misfit(array, np.dtype(part.dtype), None)) is not None:
-                raise self._fail(f"{what} has {problem}; observation_space is {describe(part)}")
-            if not isinstance(part, spaces.Box):
-                if not part.contains(array.astype(part.dtype)[()]):
-                    raise self._fail(f"{what} is {array.tolist()}, which is not in {part}")
-            elif ((array < part.low) | (array > part.high)).any():
-                self._warn(f"{what} is outside the bounds of observation_space; widen them")
+                raise self._fail(f"{name} is no array of numbers: {describe(part)}")
+            if array.dtype.kind == "f" and not (is_finite := np.abs(array) <= np.finfo(np.float32).max).all():
+                raise self._fail(f"{name} is NaN, or infinite in 32 bits: {array[~is_finite][0]}")
+            if (problem := misfit(array, part)) is not None:
+                raise self._fail(f"{name} has {problem}; observation_space is {describe(part)}")
+            if isinstance(part, spaces.Box) and ((array < part.low) | (array > part.high)).any():
+                self._warn(f"{name} is outside the bounds of observation_space; widen them")
 
     def _check_goals(self) -> None:
         """Compare the rewards of steps with what `compute_reward` returns for their goals."""
@@ -327,15 +321,14 @@ class _Checker:
                 " replay=uniform learns without"
             )
             return
-        asked = GoalFunction(self.env.get_wrapper_attr("compute_reward"), "compute_reward")
+        function = GoalFunction(self.env.get_wrapper_attr("compute_reward"), "compute_reward")
         achieved, desired, rewards = (np.array(column) for column in zip(*self.goals, strict=True))
         try:
-            answers = asked(achieved, desired)
+            answers = function(achieved, desired)
         except ZooError as error:
             self._warn(str(error))
             return
-        others = np.flatnonzero(~np.isclose(answers, rewards, rtol=1e-4, atol=1e-5))
-        if len(others):
+        if len(others := np.flatnonzero(~np.isclose(answers, rewards, rtol=1e-4, atol=1e-5))):
             step = int(others[0])
             self._warn(
                 f"step {step + 1} gave the reward {rewards[step]:g}, but compute_reward gives"
@@ -343,7 +336,7 @@ class _Checker:
                 f" return what {COMPUTE_REWARD} does, or set replay.hindsight.copy_info_dict=true if that"
                 " needs the info of the step"
             )
-        if not asked.is_vectorized:
+        if not function.is_vectorized:
             self._warn(
                 "compute_reward answers for one goal at a time, so hindsight replay asks it row by row; let"
                 " it take arrays of goals (n, …) and return rewards (n,)"

@@ -89,9 +89,8 @@ class GoalFunction:
         """Return one number, or truth, a row. Raises `ZooError` for any other answer."""
         if self.is_vectorized is None:
             self.is_vectorized = self._answers_many(achieved, desired, infos)
-        if self.is_vectorized:
-            return self._call_all_goals(achieved, desired, infos)
-        return self.call_each_goal(achieved, desired, infos)
+        answer = self._call_all_goals if self.is_vectorized else self.call_each_goal
+        return answer(achieved, desired, infos)
 
     def _answers_many(self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None) -> bool:
         try:
@@ -99,10 +98,10 @@ class GoalFunction:
         except ZooError:  # It may take one goal only, and fail in any way for more.
             return False
         try:
-            each = self.call_each_goal(achieved[:2], desired[:2], infos and infos[:2])
+            singles = self.call_each_goal(achieved[:2], desired[:2], infos and infos[:2])
         except ZooError:  # It may take many only.
             return True
-        return len(achieved) == 1 or np.allclose(answers[:2], each, equal_nan=True)
+        return len(achieved) == 1 or np.allclose(answers[:2], singles, equal_nan=True)
 
     def _call_all_goals(
         self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None
@@ -132,16 +131,15 @@ class GoalFunction:
         except ZooError:
             raise
         except Exception as error:
-            advice = ""
-            if not self.with_infos and isinstance(error, KeyError | TypeError | AttributeError):
-                advice = "; replay.hindsight.copy_info_dict=true gives it the info of the step"
+            lacks_info = not self.with_infos and isinstance(error, KeyError | TypeError | AttributeError)
+            advice = "; replay.hindsight.copy_info_dict=true gives it the info of the step" * lacks_info
             raise self._refused(f"raised {type(error).__name__}: {one_line(error)}{advice}") from error
 
-    def _refused(self, what: str) -> ZooError:
+    def _refused(self, problem: str) -> ZooError:
         info = "the info of the step" if self.with_infos else "an empty info"
         return ZooError(
             f"hindsight asks {self.name}(achieved_goal, desired_goal, info) about other goals, with {info},"
-            f" and it {what}"
+            f" and it {problem}"
         )
 
 

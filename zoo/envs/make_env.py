@@ -63,15 +63,14 @@ def source_of(
 
 def make_env(config: EnvConfig, source: EnvSpec | Callable[..., Env]) -> Env:
     """Return one environment as ``config`` says; ``source`` is what the bare one is made from."""
-    atari = atari_config(config)
+    atari, limit = atari_config(config), config.max_episode_steps
     arguments: dict[str, Any] = copy.deepcopy(config.kwargs)
     if config.render_mode is not None:
         arguments["render_mode"] = config.render_mode
     if isinstance(source, EnvSpec):
         env = _make_registered(config, source, atari, arguments)
     else:
-        env = _call_factory(source, config, atari, arguments)
-    limit = config.max_episode_steps
+        env = _call_factory(config, source, atari, arguments)
     if atari is not None:
         from zoo.envs.atari import wrap_atari
 
@@ -84,7 +83,7 @@ def make_env(config: EnvConfig, source: EnvSpec | Callable[..., Env]) -> Env:
 
 
 def _call_factory(
-    source: Callable[..., Any], config: EnvConfig, atari: AtariConfig | None, arguments: dict[str, Any]
+    config: EnvConfig, source: Callable[..., Any], atari: AtariConfig | None, arguments: dict[str, Any]
 ) -> Env:
     """Make an environment by the user's function or class. Raises `ZooError` if it is none."""
     if atari is not None and atari.action_repeat_probability is not None:
@@ -93,8 +92,8 @@ def _call_factory(
         try:
             inspect.signature(source).bind(**arguments)
         except TypeError as error:
-            given = "env.render_mode" if list(arguments) == ["render_mode"] else "these env.kwargs"
-            raise ZooError(f"{config.id} does not take {given}: {error}") from error
+            name = "env.render_mode" if list(arguments) == ["render_mode"] else "these env.kwargs"
+            raise ZooError(f"{config.id} does not take {name}: {error}") from error
     made = source(**arguments)
     if not isinstance(made, gym.Env):
         raise ZooError(f"{config.id} made a {type(made).__name__}; expected a gymnasium.Env")
@@ -134,9 +133,8 @@ def _make_registered(
             return gym.make(spec, **arguments)
         except TypeError as error:
             if "must inherit from the gymnasium.Env" in str(error):
-                raise ZooError(
-                    f"{config.id} makes no environment; expected a subclass of gymnasium.Env"
-                ) from error
+                text = f"{config.id} makes no environment; expected a subclass of gymnasium.Env"
+                raise ZooError(text) from error
             raise ZooError(f"{config.id} does not take these env.kwargs: {error}") from error
 
 
@@ -202,15 +200,9 @@ def _vector_env(
     env: Any, config: EnvConfig, n_envs: int, seed: int | None, functions: list[Any]
 ) -> VectorEnv[Any, Any, Any]:
     """Return the bare vector environment: in this process, in worker processes, or the environment's own."""
-    if config.n_workers is not None and config.vectorization != "workers":
-        raise ZooError(f"env.n_workers={config.n_workers} needs env.vectorization=workers")
-    if config.step_timeout is not None and config.id.startswith(registry.ENVPOOL):
-        raise ZooError("env.step_timeout: the steps of EnvPool have no time limit; leave it out")
-    if config.step_timeout is not None and config.vectorization != "workers":
-        raise ZooError(
-            f"env.step_timeout={config.step_timeout:g} needs env.vectorization=workers: "
-            "in this process a step that hangs can't be given up"
-        )
+    for name, value in {"n_workers": config.n_workers, "step_timeout": config.step_timeout}.items():
+        if value is not None and config.vectorization != "workers":
+            raise ZooError(f"env.{name}={value:g} needs env.vectorization=workers")
     if is_native(config):
         if not isinstance(env, str | EnvConfig):
             raise ZooError("env.vectorization=native needs an id; a function makes single environments")
@@ -218,32 +210,29 @@ def _vector_env(
 
         return make_native(config, n_envs, seed)
     source = source_of(env, config, n_envs)
-    make_envs = [functools.partial(make_env, config, each) for each in functions or [source] * n_envs]
+    make_envs = [functools.partial(make_env, config, make) for make in functions or [source] * n_envs]
     if config.renew is True and isinstance(env, gym.Env):
         raise ZooError("env.renew: one given environment can't be made anew; give a function that makes it")
-    usual = ATARI_RESEED_EVERY if registry.is_atari_game(config.id) else DEFAULT_RESEED_EVERY
+    default = ATARI_RESEED_EVERY if registry.is_atari_game(config.id) else DEFAULT_RESEED_EVERY
     options: dict[str, Any] = {
         "seed": seed,
-        "reseed_every": config.reseed_every or usual,
+        "reseed_every": config.reseed_every or default,
         "renew": is_renewed(config) and not isinstance(env, gym.Env),
         "mask_actions": config.mask_actions,
     }
+    vector_env: VectorEnv[Any, Any, Any]
     if config.vectorization == "workers":
         from zoo.envs.subproc_vec_env import SubprocVecEnv
 
-        made: VectorEnv[Any, Any, Any] = SubprocVecEnv(
-            make_envs,
-            n_workers=config.n_workers,
-            start_method=config.start_method,
-            step_timeout=config.step_timeout,
-            **options,
-        )
+        for name in ("n_workers", "start_method", "step_timeout"):
+            options[name] = getattr(config, name)
+        vector_env = SubprocVecEnv(make_envs, **options)
     else:
-        made = SyncVecEnv(make_envs, **options)
-        made.users_env = env.unwrapped if isinstance(env, gym.Env) else None
+        vector_env = SyncVecEnv(make_envs, **options)
+        vector_env.users_env = env.unwrapped if isinstance(env, gym.Env) else None
     if isinstance(source, EnvSpec):
-        made.spec = source
-    return made
+        vector_env.spec = source
+    return vector_env
 
 
 def _is_known(env: str | EnvConfig | Env | Callable[..., Env], config: EnvConfig) -> bool:

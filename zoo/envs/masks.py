@@ -98,7 +98,11 @@ class ActionMasks:
         if not has_choice.all():
             for row, choice in np.argwhere(~has_choice).tolist():
                 if over is None or not over[rows[row]]:
-                    raise self._no_choice_error(rows[row], choice)
+                    which = "" if len(self._sizes) == 1 else f" for choice {choice + 1} of {len(self._sizes)}"
+                    raise ZooError(
+                        f"{self._name(rows[row])} allows no action{which}: its mask is all false"
+                        f"{' there' if which else ''}; allow one, or end the episode before ({IGNORING})"
+                    )
                 masks[row] = True
         return masks
 
@@ -113,13 +117,6 @@ class ActionMasks:
             return flat_mask(mask, self._action_space)
         except ZooError as error:
             raise ZooError(f"{self._name(i)}: {error} ({IGNORING})") from error
-
-    def _no_choice_error(self, i: int, choice: int) -> ZooError:
-        which = "" if len(self._sizes) == 1 else f" for choice {choice + 1} of {len(self._sizes)}"
-        return ZooError(
-            f"{self._name(i)} allows no action{which}: its mask is all false"
-            f"{' there' if which else ''}; allow one, or end the episode before ({IGNORING})"
-        )
 
 
 def masks_of(envs: Sequence[Env], name: NameOf, *, used: bool = True) -> ActionMasks:
@@ -199,9 +196,9 @@ class ActionMasker(gym.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: Env, action_mask_fn: Callable[[Env], Any] | str) -> None:
         super().__init__(env)
-        if isinstance(action_mask_fn, str):
-            action_mask_fn = _function_called(action_mask_fn, env)
-        self._function = action_mask_fn
+        self._function = (
+            _function_called(action_mask_fn, env) if isinstance(action_mask_fn, str) else action_mask_fn
+        )
 
     def action_masks(self) -> Any:
         """Return which actions are valid now."""
@@ -210,20 +207,12 @@ class ActionMasker(gym.Wrapper[Any, Any, Any, Any]):
 
 def _function_called(name: str, env: Env) -> Callable[[Env], Any]:
     """Return a function that reads the attribute of this name, or the function at a path."""
-    module_name, dot, function_name = name.rpartition(".")
-    if not dot:
-        if not env.has_wrapper_attr(name):
-            raise ZooError(
-                f"ActionMasker: {type(env.unwrapped).__name__} has no method `{name}`; "
-                "a function of a module is named with it: action_mask_fn=my_module.my_function"
-            )
-        attribute = env.get_wrapper_attr(name)
-        return lambda env: attribute() if callable(attribute) else env.get_wrapper_attr(name)
-    try:
-        function: Callable[[Env], Any] = getattr(import_own(module_name), function_name)
-    except (ImportError, ValueError, AttributeError) as error:
-        raise ZooError(f"ActionMasker: {name}: {error}") from error
-    return function
+    module, _, function = name.rpartition(".")
+    if module:
+        path: Callable[[Env], Any] = getattr(import_own(module), function)
+        return path
+    value = env.get_wrapper_attr(name)
+    return lambda env: value() if callable(value) else env.get_wrapper_attr(name)
 
 
 def vector_query(env: VectorEnv[Any, Any, Any]) -> Query | None:

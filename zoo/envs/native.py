@@ -36,6 +36,7 @@ def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEn
         "history": config.history is not None,
         "time_feature": config.time_feature is not False,
         "mask_velocities": config.mask_velocities,
+        "frame_stack": config.frame_stack not in (None, 1) and not config.is_atari,
         "action_repeat": config.action_repeat > 1,
         "atari": bool(config.atari) and not config.is_atari,
         "reseed_every": config.reseed_every is not None,
@@ -45,16 +46,13 @@ def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEn
     for name, is_asked in of_single_envs.items():
         if is_asked:
             raise ZooError(f"env.{name} works on single environments only{advice}")
-    if config.frame_stack not in (None, 1) and not config.is_atari:
-        raise ZooError(f"env.frame_stack cannot be put around the vector form of {config.id}")
+    form = f"the vector form of {config.id}"
     if config.max_episode_steps is None and (is_envpool or not config.is_atari):
-        raise ZooError(f"env.max_episode_steps=null: the vector form of {config.id} needs a number")
+        raise ZooError(f"env.max_episode_steps=null: {form} needs a number")
     if config.render_mode is not None and (is_envpool or config.is_atari):
-        raise ZooError(
-            f"env.render_mode={config.render_mode}: the vector form of {config.id} can't be drawn{advice}"
-        )
+        raise ZooError(f"env.render_mode={config.render_mode}: {form} can't be drawn{advice}")
     if config.atari is False and config.is_atari:
-        raise ZooError(f"env.atari=false: the vector form of {config.id} has Atari's preprocessing{advice}")
+        raise ZooError(f"env.atari=false: {form} has Atari's preprocessing{advice}")
     spec = resolve(config.id)
     if is_envpool:
         return _make_envpool(config, spec, n_envs, seed)
@@ -71,10 +69,9 @@ def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEn
 def _make_envpool(config: EnvConfig, spec: EnvSpec, n_envs: int, seed: int | None) -> EnvPool:
     """Return EnvPool's environments. Raises `ZooError` for a setting that they do not have."""
     options: dict[str, Any] = {}
-    atari = atari_config(config)
-    if atari is not None:
+    if (atari := atari_config(config)) is not None:
         options = {
-            **_picture_options(config, atari),
+            **_image_options(config, atari),
             "frame_skip": atari.frame_skip,
             "episodic_life": atari.terminal_on_life_loss,
             "reward_clip": atari.clip_reward,
@@ -85,8 +82,8 @@ def _make_envpool(config: EnvConfig, spec: EnvSpec, n_envs: int, seed: int | Non
             options["repeat_action_probability"] = atari.action_repeat_probability
     if config.max_episode_steps != "auto":
         options["max_episode_steps"] = config.max_episode_steps
-    if taken := {*options, "seed", "num_envs"} & config.kwargs.keys():
-        raise ZooError(f"env.kwargs.{sorted(taken)[0]}: other settings of the run decide that")
+    if clashing := {*options, "seed", "num_envs"} & config.kwargs.keys():
+        raise ZooError(f"env.kwargs.{min(clashing)}: other settings of the run decide that")
     try:
         return EnvPool(spec, n_envs, seed, {**options, **copy.deepcopy(config.kwargs)})
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
@@ -187,7 +184,7 @@ def _make_ale(config: EnvConfig, spec: EnvSpec, n_envs: int) -> AnyVectorEnv:
             autoreset_mode=AutoresetMode.SAME_STEP,
             episodic_life=False,
             reward_clipping=False,
-            **_picture_options(config, options),
+            **_image_options(config, options),
             **arguments,
         )
     except TypeError as error:
@@ -198,7 +195,7 @@ def _make_ale(config: EnvConfig, spec: EnvSpec, n_envs: int) -> AnyVectorEnv:
     return AleGames(games, options, fires=waits and buttons[1].name == "FIRE")
 
 
-def _picture_options(config: EnvConfig, atari: AtariConfig) -> dict[str, Any]:
+def _image_options(config: EnvConfig, atari: AtariConfig) -> dict[str, Any]:
     """Return the options of games that EnvPool and ALE call the same."""
     return {
         "stack_num": frames_shown(config),

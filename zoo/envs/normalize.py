@@ -101,11 +101,6 @@ class Normalizer(RefusesNames):
         self._scales: dict[str, tuple[Any, Any]] = {}
 
     @property
-    def observations(self) -> bool:
-        """Whether any part of the observation is normalised."""
-        return bool(self.moments)
-
-    @property
     def has_seen_observations(self) -> bool:
         """Whether any observation is in the statistics, or waits for `merge_shared`."""
         waiting = [moments.count for name, moments in self._local.items() if name != RETURN]
@@ -125,7 +120,11 @@ class Normalizer(RefusesNames):
     ) -> None:
         """Take in one step of all environments, of which ``rows`` were stepped and others merely reset."""
         self.update_observations(observations)
-        self.update_returns(rewards, dones, rows)
+        if len(self.returns) != len(rewards):
+            self.returns = np.zeros(len(rewards))
+        self.returns[rows] = self.returns[rows] * self.gamma + np.asarray(rewards, np.float64)[rows]
+        self._local.get(RETURN, self.return_moments).update(self.returns[rows])
+        self.returns[dones] = 0.0
 
     def update_observations(self, observations: Observations) -> None:
         """Take in observations, (n, …) or a dict of them."""
@@ -133,16 +132,6 @@ class Normalizer(RefusesNames):
             batch = np.asarray(observations[key] if key != SINGLE else observations, dtype=np.float64)
             self._local.get(_name(key), moments).update(batch)
         self._scales.clear()
-
-    def update_returns(
-        self, rewards: NDArray[Any], dones: NDArray[np.bool_], rows: NDArray[Any] | slice = np.s_[:]
-    ) -> None:
-        """Update the running returns of ``rows`` by rewards, (num_envs,), and zero those that ended."""
-        if len(self.returns) != len(rewards):
-            self.returns = np.zeros(len(rewards))
-        self.returns[rows] = self.returns[rows] * self.gamma + np.asarray(rewards, np.float64)[rows]
-        self._local.get(RETURN, self.return_moments).update(self.returns[rows])
-        self.returns[dones] = 0.0
 
     def normalize_observations(self, observations: Observations) -> Observations:
         """Return observations (…, *shape) with the parts that are normalised so, as float32."""
@@ -231,9 +220,7 @@ class Normalizer(RefusesNames):
         """Return everything that `from_state` needs: ``arrays``, and ``values`` for JSON."""
         arrays: dict[str, NDArray[Any]] = {"returns": self.returns.copy()}
         for name, moments in self._named_moments().items():
-            arrays[f"{name}.mean"] = np.array(moments.mean)
-            arrays[f"{name}.squares"] = np.array(moments.squares)
-            arrays[f"{name}.count"] = np.array(moments.count)
+            arrays |= {f"{name}.{part}": np.array(value) for part, value in vars(moments).items()}
         values = {name: getattr(self, name) for name in ("rewards", *_NUMBERS)}
         return {"arrays": arrays, "values": {"keys": list(self.moments), **values}}
 

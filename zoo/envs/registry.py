@@ -69,14 +69,13 @@ def resolve(env_id: str) -> EnvSpec:
     if env_id.startswith(ENVPOOL):
         return _envpool_spec(env_id.removeprefix(ENVPOOL))
     name = _import_module_of(env_id)
-    found = next((package for pattern, package in PACKAGES.items() if re.fullmatch(pattern, name)), None)
-    if found is None:
+    package, install = next((PACKAGES[p] for p in PACKAGES if re.fullmatch(p, name)), (None, None))
+    if package is None:
         _register_if_legacy_game(name)
     elif name not in gym.registry:
-        module, install = found
-        if importlib.util.find_spec(module) is None:
+        if importlib.util.find_spec(package) is None:
             raise ZooError(f"{name} needs: {install}")
-        importlib.import_module(module)
+        importlib.import_module(package)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -92,9 +91,8 @@ def _envpool_spec(name: str) -> EnvSpec:
         raise ZooError(f"{ENVPOOL}{name} needs: {install_command('envpool')}")
     import envpool
 
-    if name not in (known := envpool.list_all_envs()):
-        hint = nearest(f"{ENVPOOL}{name}", [f"{ENVPOOL}{each}" for each in known])
-        raise ZooError(f"unknown environment {ENVPOOL}{name}{hint}")
+    if name not in (names := envpool.list_all_envs()):
+        raise ZooError(f"unknown environment {ENVPOOL}{name}{nearest(name, names)}")
     is_atari = hasattr(envpool.make_spec(name).config, "noop_max")
     return EnvSpec(f"{ENVPOOL}{name}", kwargs={"is_atari": is_atari})
 
@@ -144,11 +142,14 @@ def missing_packages_named(spec: EnvSpec) -> Iterator[None]:
     try:
         yield
     except (gym.error.DependencyNotInstalled, ImportError) as error:
-        entry_point, missing = str(spec.entry_point), getattr(error, "name", None)
-        commands = [command for package, command in EXTRAS.items() if entry_point.startswith(package)]
+        missing = getattr(error, "name", None)
+        commands = [
+            command for package, command in EXTRAS.items() if str(spec.entry_point).startswith(package)
+        ]
         if commands or missing:
-            command = (*commands, f"pip install {missing}")[0]
-            raise ZooError(f"{spec.id} needs: {command} ({error})") from error
+            raise ZooError(
+                f"{spec.id} needs: {(*commands, f'pip install {missing}')[0]} ({error})"
+            ) from error
         newer = [other for other in _other_versions(spec.id) if other > spec.id][-1:]
         hint = f"; there is {newer[0]}" if newer else ""
         raise ZooError(f"{spec.id} cannot be made: {one_line(error).rstrip('.')}{hint}") from error
@@ -167,9 +168,8 @@ def _import_module_of(env_id: str) -> str:
         missing = error.name or module
         if missing != module and not module.startswith(f"{missing}."):
             raise ZooError(f"{env_id}: module `{module}` needs `{missing}`: pip install {missing}") from error
-        raise ZooError(
-            f"{env_id}: there is no module `{module}` here; is it installed, or in the working folder?"
-        ) from error
+        hint = "is it installed, or in the working folder?"
+        raise ZooError(f"{env_id}: there is no module `{module}` here; {hint}") from error
     return name
 
 
@@ -182,12 +182,13 @@ def _unknown(name: str, module: str) -> str:
         return f"unknown environment {name}; did you mean '{spaced[0]}'?"
     if others := [module + other for other in _other_versions(name)]:
         return f"unknown environment {module}{name}; there is {', '.join(others)}"
-    near = nearest_name(name, gym.registry, VERY_CLOSE)
-    hint = f"; did you mean '{module}{near}'?" if near else ""
-    if not hint and module:
-        hint = f"; {module[:-1]} registers none like it: gymnasium.register(id='{name}-v0', entry_point=…)"
-    hint = hint or f"; if a package registers it, write `module:{name}`"
-    return f"unknown environment {module}{name}{hint}"
+    if near := nearest_name(name, gym.registry, VERY_CLOSE):
+        hint = f"did you mean '{module}{near}'?"
+    elif module:
+        hint = f"{module[:-1]} registers none like it: gymnasium.register(id='{name}-v0', entry_point=…)"
+    else:
+        hint = f"if a package registers it, write `module:{name}`"
+    return f"unknown environment {module}{name}; {hint}"
 
 
 def _other_versions(name: str) -> list[str]:
@@ -223,20 +224,21 @@ def in_env_folder(*, making: bool = False) -> Iterator[None]:
     Simulators change it. Whoever trains in one would otherwise find the run's files in another folder. New
     environments are made in the working folder.
     """
-    ours = os.getcwd()
+    folder = os.getcwd()
     if _Moved.folder is not None and not making:
         with contextlib.suppress(OSError):  # it was removed since
             os.chdir(_Moved.folder)
     try:
         yield
     finally:
-        theirs = None
+        envs_folder = None
         with contextlib.suppress(OSError):
-            theirs = os.getcwd()
-        if theirs != ours:
-            os.chdir(ours)
-        if theirs != ours or not making:
-            _Moved.folder = None if theirs == ours else theirs
+            envs_folder = os.getcwd()
+        if envs_folder != folder:
+            os.chdir(folder)
+            _Moved.folder = envs_folder
+        elif not making:
+            _Moved.folder = None
 
 
 @contextlib.contextmanager

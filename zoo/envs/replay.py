@@ -37,8 +37,8 @@ def derived_seeds(seed: int, n: int) -> list[int]:
 
 def small_seeds(seed: int | Sequence[int], n: int) -> list[int]:
     """Return a seed for each of ``n`` simulators in C++; one number gives i ``seed + i``."""
-    each = [seed + i for i in range(n)] if isinstance(seed, int | np.integer) else seed
-    return [int(single) % LARGEST_SEED for single in each]
+    seeds = range(seed, seed + n) if isinstance(seed, int | np.integer) else seed
+    return [int(single) % LARGEST_SEED for single in seeds]
 
 
 def worker_seed(seed: int, rank: int) -> int:
@@ -51,12 +51,12 @@ def seed_spaces(env: Env, first: int, n: int = 0) -> int:
 
     They are those with the number ``n`` in the sequence that begins with ``first``, which is itself for 0.
     """
-    found = [space for each in layers(env) for space in (each.action_space, each.observation_space)]
-    spaces = {id(space): space for space in found}.values()
-    own, *others = np.random.SeedSequence([first, n]).generate_state(1 + len(spaces)).tolist()
-    for space, seed in zip(spaces, others, strict=True):
+    spaces = [space for layer in layers(env) for space in (layer.action_space, layer.observation_space)]
+    distinct = {id(space): space for space in spaces}.values()
+    reset_seed, *seeds = np.random.SeedSequence([first, n]).generate_state(1 + len(distinct)).tolist()
+    for space, seed in zip(distinct, seeds, strict=True):
         space.seed(seed)
-    return first if n == 0 else own >> 1
+    return first if n == 0 else reset_seed >> 1
 
 
 class EnvState(NamedTuple):
@@ -73,8 +73,7 @@ class EnvState(NamedTuple):
 
 def to_tree(states: Sequence[EnvState]) -> dict[str, Any]:
     """Return the states of all environments as arrays; parts are called by their number."""
-    shown = [state.observation for state in states]
-    parts = [list(each.values()) if isinstance(each, dict) else [each] for each in shown]
+    parts = [list(_parts(state.observation).values()) for state in states]
     return {
         "seeds": [state.seed for state in states],
         "n_reseeded": [state.n_reseeded for state in states],
@@ -91,24 +90,28 @@ def from_tree(tree: Mapping[str, Any], like: StepArrays) -> list[EnvState]:
     n = len(tree["seeds"])
     if n != len(like.rewards):
         raise ZooError(f"the state was saved with {n} environments; there are {len(like.rewards)} now")
-    own = like.observations if isinstance(like.observations, dict) else {"": like.observations}
-    parts = {key: np.asarray(tree["observations"][str(number)]) for number, key in enumerate(own)}
     actions = _records(tree["actions"], like.actions.dtype)
     _check_form("actions", actions[:0], like.actions[:0])
-    for key, part in parts.items():
-        _check_form("observations", part, own[key])
+    parts = {}
+    for number, (key, expected) in enumerate(_parts(like.observations).items()):
+        parts[key] = np.asarray(tree["observations"][str(number)])
+        _check_form("observations", parts[key], expected)
     ends = np.cumsum(tree["n_actions"]).tolist()
     return [
         EnvState(
             None if tree["seeds"][i] is None else int(tree["seeds"][i]),
             int(tree["n_reseeded"][i]),
             actions[start:end],
-            {key: part[i] for key, part in parts.items()} if own is like.observations else parts[""][i],
+            parts[""][i] if "" in parts else {key: part[i] for key, part in parts.items()},
             float(tree["returns"][i]),
             int(tree["lengths"][i]),
         )
         for i, (start, end) in enumerate(zip([0, *ends], ends, strict=False))
     ]
+
+
+def _parts(observation: Any) -> dict[str, Any]:
+    return observation if isinstance(observation, dict) else {"": observation}
 
 
 def _columns(actions: np.ndarray[Any, Any]) -> Any:
@@ -127,9 +130,9 @@ def _records(columns: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     return actions
 
 
-def _check_form(what: str, found: np.ndarray[Any, Any], own: np.ndarray[Any, Any]) -> None:
-    if found.shape != own.shape or found.dtype != own.dtype:
+def _check_form(name: str, saved: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> None:
+    if saved.shape != expected.shape or saved.dtype != expected.dtype:
         raise ZooError(
-            f"the state was saved with other environments: {what} of shape {found.shape[1:]} and type "
-            f"{found.dtype}; here they have {own.shape[1:]} and {own.dtype}"
+            f"the state was saved with other environments: {name} of shape {saved.shape[1:]} and type "
+            f"{saved.dtype}; here they have {expected.shape[1:]} and {expected.dtype}"
         )

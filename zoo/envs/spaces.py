@@ -136,9 +136,9 @@ def space_from_dict(data: Mapping[str, Any]) -> Space:
         shape = tuple(data["shape"])
         return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
     if kind == "Dict":
-        return spaces.Dict([(key, space_from_dict(each)) for key, each in data["spaces"].items()])
+        return spaces.Dict([(key, space_from_dict(part)) for key, part in data["spaces"].items()])
     if kind == "Tuple":
-        return spaces.Tuple([space_from_dict(each) for each in data["spaces"]])
+        return spaces.Tuple([space_from_dict(part) for part in data["spaces"]])
     raise ZooError(f"unknown type of space: {kind!r}")
 
 
@@ -175,11 +175,16 @@ def spaces_differ(a: Space, b: Space, *, bounds: bool = True) -> str | None:
     if isinstance(a, spaces.Dict) and isinstance(b, spaces.Dict):
         if set(a) != set(b):
             return f"keys {sorted(a)} are not {sorted(b)}"
-        differences = ((f"{key}: ", spaces_differ(a[key], b[key], bounds=bounds)) for key in a)
-        return next((where + each for where, each in differences if each is not None), None)
-    if isinstance(a, spaces.Tuple) and isinstance(b, spaces.Tuple) and len(a) == len(b):
-        parts = (spaces_differ(*pair, bounds=bounds) for pair in zip(a, b, strict=True))
-        return next((f"part {i}: {each}" for i, each in enumerate(parts) if each is not None), None)
+        pairs: Any = [(f"{key}: ", a[key], b[key]) for key in a]
+    elif isinstance(a, spaces.Tuple) and isinstance(b, spaces.Tuple) and len(a) == len(b):
+        pairs = [(f"part {i}: ", *pair) for i, pair in enumerate(zip(a, b, strict=True))]
+    else:
+        return _leaves_differ(a, b, bounds=bounds)
+    differences = ((where, spaces_differ(first, second, bounds=bounds)) for where, first, second in pairs)
+    return next((where + text for where, text in differences if text is not None), None)
+
+
+def _leaves_differ(a: Space, b: Space, *, bounds: bool) -> str | None:
     if type(a) is not type(b) or a.shape != b.shape or a.dtype != b.dtype:
         return f"{describe(a)} is not {describe(b)}"
     if isinstance(a, spaces.Box) and isinstance(b, spaces.Box):
@@ -197,10 +202,10 @@ def interfaces_differ(agent: tuple[Space, Space], env: tuple[Space, Space]) -> t
 
     No network reads the bounds of observations: `ZooWarning` warns of others.
     """
-    for what, ours, theirs in zip(("observations", "actions"), agent, env, strict=True):
-        difference = spaces_differ(ours, theirs, bounds=what == "actions")
+    for name, expected, space in zip(("observations", "actions"), agent, env, strict=True):
+        difference = spaces_differ(expected, space, bounds=name == "actions")
         if difference is not None:
-            return what, difference
+            return name, difference
     widened = spaces_differ(agent[0], env[0])
     if widened is not None:
         text = f"observation bounds differ from the agent's ({widened}); networks don't read them"
@@ -255,18 +260,18 @@ def unsupported_space(space: Space) -> str:
 
 def check_supported(observation_space: Space, action_space: Space) -> None:
     """Raise `ZooError` unless observations and actions can be held in arrays."""
-    shown = (
-        observation_space.spaces if isinstance(observation_space, spaces.Dict) else {"": observation_space}
+    observations = (
+        observation_space if isinstance(observation_space, spaces.Dict) else {"": observation_space}
     )
-    actions, observations = list(leaf_spaces(action_space)), list(shown.items())
-    for what, parts in (("actions", actions), ("observations", observations)):
+    parts_of = {"actions": list(leaf_spaces(action_space)), "observations": list(observations.items())}
+    for name, parts in parts_of.items():
         for _, part in parts:
             if not isinstance(part, PLAIN):
-                raise ZooError(f"{what}: {unsupported_space(part)}")
+                raise ZooError(f"{name}: {unsupported_space(part)}")
             if 0 in (part.shape or ()):
-                raise ZooError(f"{what} of {describe(part)} hold no number; leave that part out")
+                raise ZooError(f"{name} of {describe(part)} hold no number; leave that part out")
         if not parts or len(dict(parts)) < len(parts):
-            raise ZooError(f"{what} need parts, at least one, whose names joined by / differ")
+            raise ZooError(f"{name} need parts, at least one, whose names joined by / differ")
 
 
 def choice_limits(space: Space) -> tuple[Any, Any] | None:
@@ -278,9 +283,15 @@ def choice_limits(space: Space) -> tuple[Any, Any] | None:
     return None
 
 
-def misfit(values: Any, dtype: np.dtype[Any], limits: tuple[Any, Any] | None) -> str | None:
-    """Return which of ``values`` would be changed by a cast to ``dtype``, or lies outside ``limits``."""
-    array = np.asarray(values)
+def misfit(values: Any, space: Space, leading: tuple[int, ...] = ()) -> str | None:
+    """Return what keeps values (*leading, *shape) of one part from being stored as the space says, or None.
+
+    A cast of numbers must not change them, choices have limits; floats may have any value.
+    """
+    array, limits = np.asarray(values), choice_limits(space)
+    if array.shape != (*leading, *(space.shape or ())):
+        return f"shape {array.shape} instead of {(*leading, *(space.shape or ()))}"
+    dtype = np.dtype(space.dtype)
     if dtype.kind in "iub" and array.dtype != dtype:
         if array.dtype.kind not in "iubf":
             return f"{array.dtype} instead of numbers"

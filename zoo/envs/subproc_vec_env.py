@@ -1,7 +1,7 @@
 """Environments stepped in worker processes: several in each, arrays in shared memory, the same results.
 
-A worker steps a `SyncVecEnv` on its rows of the shared arrays, as a pipe commands. Infos, final observations
-and states travel through the pipe.
+A worker steps a `SyncVecEnv` on its rows of the shared arrays. Commands, infos, final observations and states
+travel through its pipe.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from itertools import chain
 from multiprocessing import reduction, util
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -53,12 +54,9 @@ SECONDS_TO_CLOSE = 5
 # -- in a worker process ----------------------------------------------------------------------------------
 
 
-def run_worker(
-    makers: Makers, rows: range, connection: Connection, inherited: Sequence[Connection], **options: Any
-) -> None:
+def run_worker(makers: Makers, rows: range, connection: Connection, options: dict[str, Any]) -> None:
     """Make the environments ``rows`` and do as the pipe says until it is closed, then close them.
 
-    ``inherited`` are the parent's ends of pipes, which close with the parent if they are open nowhere else;
     ``options`` are those of `SyncVecEnv`. Ctrl-C and SIGTERM are for the parent to decide about.
     """
     import torch  # which the server that starts workers has loaded before
@@ -67,34 +65,30 @@ def run_worker(
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     threading.Thread(target=_end_after_parent, daemon=True).start()
-    for pipe in inherited:
-        pipe.close()
     env: SyncVecEnv | None = None
     try:
         env = SyncVecEnv(makers, rows.start, **options)
         torch.set_flush_denormal(True)  # as it is where environments are stepped in the training process
-        facts = {
+        traits = {
             "observation_space": env.single_observation_space,
             "action_space": env.single_action_space,
             "metadata": env.envs[0].metadata,
             "render_mode": env.render_mode,
-            "mask_size": env.mask_size,
         }
-        connection.send_bytes(_result(facts))
+        connection.send_bytes(_result((traits, env.mask_size)))
         descriptor = reduction.recv_handle(connection)
         records = np.frombuffer(mmap.mmap(descriptor, 0), env.arrays.records.dtype)
         os.close(descriptor)
         env.use_arrays(StepArrays(records[rows.start : rows.stop]))
         connection.send_bytes(NOTHING)
         _serve(env, connection)
-    except ZooError as error:
+    except (ZooError, KeyboardInterrupt) as error:  # the latter by an environment, or one that has it back
+        failure: BaseException = error
+        if not isinstance(error, ZooError):
+            who = None if env is None else StepProgress(env.arrays.progress, rows.start).at_work()
+            failure = env_error(error, who or "an environment", "in its worker")
         with contextlib.suppress(OSError):
-            connection.send_bytes(pickle.dumps((None, str(error))))
-    except KeyboardInterrupt as error:  # by an environment, or one that has brought Ctrl-C back
-        who = None if env is None else StepProgress(env.arrays.progress, rows.start).at_work()
-        with contextlib.suppress(OSError):
-            message = str(env_error(error, who or "an environment", "in its worker"))
-            connection.send_bytes(pickle.dumps((None, message)))
+            connection.send_bytes(pickle.dumps((None, str(failure))))
     except (EOFError, OSError):
         pass  # The parent is gone.
     finally:
@@ -119,15 +113,15 @@ def _serve(env: SyncVecEnv, connection: Connection) -> None:
             ends, infos = env.step_shared()
             connection.send_bytes(_result((ends, infos)) if ends or any(infos) else NOTHING)
             continue
-        command, arguments = pickle.loads(received)
+        command, arguments, options = pickle.loads(received)
         if command == "close":
             return
         try:
-            result = getattr(env, command)(*arguments)
+            result = getattr(env, command)(*arguments, **options)
         except ZooError:
             raise
         except (Exception, SystemExit) as error:
-            called = arguments[0] if command == "call_each" else command
+            called = arguments[0] if command == "call" else command
             raise env_error(error, "an environment", f"in {called}") from error
         connection.send_bytes(_result((result, env.mask_size)))
 
@@ -189,12 +183,11 @@ class SubprocVecEnv(VecEnv):
         self._finalizer = util.Finalize(self, _shut_down, (self.workers,), exitpriority=10)
         try:
             self._start(make_envs, n_workers or usable_cores(), start_method, options)
-            first, *others = [self._read(worker) for worker in self.workers]  # once all envs are made
-            for worker, reply in zip(self.workers[1:], others, strict=True):
-                check_same_spaces(0, SimpleNamespace(**first), worker.rows.start, SimpleNamespace(**reply))
-            facts: dict[str, Any] = first
-            self.mask_size = facts.pop("mask_size")
-            super().__init__(**facts, num_envs=len(make_envs), seed=seed)
+            replies = [self._read(worker) for worker in self.workers]  # once all envs are made
+            traits, self.mask_size = replies[0]
+            for worker, (others, _) in zip(self.workers, replies, strict=True):
+                check_same_spaces(0, SimpleNamespace(**traits), worker.rows.start, SimpleNamespace(**others))
+            super().__init__(**traits, num_envs=len(make_envs), seed=seed)
             self._share_arrays()
         except BaseException:
             self.close_extras()
@@ -211,25 +204,24 @@ class SubprocVecEnv(VecEnv):
         self.arrays.actions[...] = actions
         replies = self._ask([STEP] * len(self.workers), self._step_timeout)
         ends: list[EpisodeEnd] = []
-        infos: list[Info] = []
+        self._infos = []
         for worker, reply in zip(self.workers, replies, strict=True):
-            own_ends, own_infos = reply if reply is not None else ([], [{} for _ in worker.rows])
-            ends.extend(end._replace(env_index=worker.rows.start + end.env_index) for end in own_ends)
-            infos.extend(own_infos)
-        self._infos = infos
+            worker_ends, infos = reply or ([], [{} for _ in worker.rows])
+            ends += [end._replace(env_index=worker.rows.start + end.env_index) for end in worker_ends]
+            self._infos += infos
         return ends
 
     def reset_envs(
         self, seeds: Sequence[int | None], options: Info | None, rows: Sequence[int], once: bool = False
     ) -> list[Info]:
-        def own(worker: Worker) -> tuple[Any, ...]:
-            own_rows = [i - worker.rows.start for i in rows if i in worker.rows]
-            return [seeds[i] for i in worker.rows], options, own_rows, once
+        def arguments(worker: Worker) -> tuple[Any, ...]:
+            local = [i - worker.rows.start for i in rows if i in worker.rows]
+            return [seeds[i] for i in worker.rows], options, local, once
 
-        return [info for infos in self._call("reset_envs", own, self._step_timeout) for info in infos]
+        return list(chain(*self._call("reset_envs", arguments, self._step_timeout)))
 
     def env_states(self) -> list[EnvState]:
-        return [state for states in self._call("env_states", lambda _: ()) for state in states]
+        return list(chain(*self._call("env_states", lambda _: ())))
 
     def load_env_states(self, states: Sequence[EnvState]) -> list[int]:
         replies = self._call(
@@ -238,12 +230,12 @@ class SubprocVecEnv(VecEnv):
         pairs = zip(self.workers, replies, strict=True)
         return [worker.rows.start + i for worker, different in pairs for i in different]
 
-    def call_each(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        replies = self._call("call_each", lambda _: (name, args, kwargs))
-        return [result for reply in replies for result in reply]
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        return tuple(chain(*self._call("call", lambda _: (name, *args), **kwargs)))
 
-    def set_attr_of_each(self, name: str, values: Sequence[Any]) -> None:
-        self._call("set_attr_of_each", lambda worker: (name, [values[i] for i in worker.rows]))
+    def set_attr(self, name: str, values: Any) -> None:
+        values = values if isinstance(values, list | tuple) else [values] * self.num_envs
+        self._call("set_attr", lambda worker: (name, [values[i] for i in worker.rows]))
 
     def close_extras(self, **kwargs: Any) -> None:
         """End the workers, by force if they don't end by themselves."""
@@ -263,15 +255,9 @@ class SubprocVecEnv(VecEnv):
         for part in np.array_split(np.arange(len(make_envs)), min(n_workers, len(make_envs))):
             rows = range(int(part[0]), int(part[-1]) + 1)
             connection, workers_end = context.Pipe()
-            is_forked = start_method == "fork"
-            inherited = [*(worker.connection for worker in self.workers), connection] if is_forked else []
-            makers = [CloudpickleWrapper(make_envs[i]) for i in rows]
-            process = context.Process(
-                target=run_worker,
-                args=(makers, rows, workers_end, inherited),
-                kwargs=options,
-                name=f"zoo env worker {rows.start}",
-            )
+            arguments = [CloudpickleWrapper(make_envs[i]) for i in rows], rows, workers_end, options
+            name = f"zoo env worker {rows.start}"
+            process = context.Process(target=run_worker, args=arguments, name=name)
             try:
                 process.start()
             except (TypeError, AttributeError, pickle.PicklingError) as error:
@@ -300,10 +286,14 @@ class SubprocVecEnv(VecEnv):
     # -- asking -----------------------------------------------------------------------------------------
 
     def _call(
-        self, name: str, arguments: Callable[[Worker], tuple[Any, ...]], timeout: float | None = None
+        self,
+        name: str,
+        arguments: Callable[[Worker], tuple[Any, ...]],
+        timeout: float | None = None,
+        **options: Any,
     ) -> list[Any]:
         """Call a method of each worker's `SyncVecEnv`; return the results, and take over the masks' size."""
-        commands = [pickle.dumps((name, arguments(worker))) for worker in self.workers]
+        commands = [pickle.dumps((name, arguments(worker), options)) for worker in self.workers]
         results, sizes = zip(*self._ask(commands, timeout), strict=True)
         self.mask_size = sizes[-1]
         return list(results)
@@ -318,25 +308,30 @@ class SubprocVecEnv(VecEnv):
             try:
                 worker.connection.send_bytes(command)
             except OSError:
-                raise self._death_of(worker) from None
+                raise self._failure(worker) from None
             self._unread.append(worker)
         return [self._read(worker, timeout) for worker in self.workers]
 
     def _read(self, worker: Worker, timeout: float | None = None) -> Any:
         """Return one reply; raise how an environment failed or hangs, or how the worker died."""
         look = SECONDS_TO_LOOK if timeout is None else min(SECONDS_TO_LOOK, timeout / 2)
-        seen, waited = None, 0.0
+        place: Any = None
+        waited = 0.0
         try:
             while not worker.connection.poll(look):
                 if not worker.process.is_alive():
                     raise EOFError  # something that an environment forked keeps the pipe open
-                now = self._progress(worker).now.tolist() if self._has_arrays else None
                 # Looks are counted, for the clock runs on while this process is stopped.
-                seen, waited = now, waited + look if seen == now else 0.0
-                self._check_patience(worker, timeout, waited)
+                before, place = place, self._place_of(worker)
+                waited = waited + look if place == before else 0.0
+                patience = SECONDS_AFTER_SIGNAL if self.is_to_stop else None
+                for limit, reason in ((timeout, "env.step_timeout"), (patience, "after a signal")):
+                    if limit is not None and waited >= limit:
+                        worker.process.kill()
+                        raise self._failure(worker, f"has not come back for {limit:g} s ({reason})")
             reply = worker.connection.recv_bytes()
         except (EOFError, OSError):
-            raise self._death_of(worker) from None
+            raise self._failure(worker) from None
         self._unread.remove(worker)
         result, error = pickle.loads(reply) if reply else (None, None)
         if error is not None:
@@ -344,46 +339,37 @@ class SubprocVecEnv(VecEnv):
             raise ZooError(error)
         return result
 
-    def _check_patience(self, worker: Worker, timeout: float | None, waited: float) -> None:
-        """Kill a worker whose environment does not come back, and raise."""
-        limits = {"env.step_timeout": timeout} if timeout is not None else {}
-        limits |= {"after a signal": SECONDS_AFTER_SIGNAL} if self.is_to_stop else {}
-        for reason, limit in limits.items():
-            if waited >= limit:
-                env = self._progress(worker).at_work() if self._has_arrays else None
-                worker.process.kill()
-                self.close_extras()
-                who = env or f"the worker process of {worker.name}"
-                raise ZooError(f"{who} has not come back for {limit:g} s ({reason})")
-
-    def _death_of(self, worker: Worker) -> ZooError:
-        """End everything and say how a worker died."""
+    def _failure(self, worker: Worker, hang: str | None = None) -> ZooError:
+        """End everything and say how a worker died, or how its environment hangs."""
         worker.process.join(1.0)
-        env = self._progress(worker).at_work() if self._has_arrays else None
-        cause = _cause(worker.process.exitcode, self._has_arrays)
+        env, _ = self._place_of(worker)
         self.close_extras()
-        return ZooError(f"the worker process of {worker.name} died{f' in {env}' if env else ''}: {cause}")
+        name, exit_code = f"the worker process of {worker.name}", worker.process.exitcode
+        if hang is not None:
+            return ZooError(f"{env or name} {hang}")
+        cause = "its pipe is closed" if exit_code is None else f"exit code {exit_code}; its output is above"
+        if exit_code is not None and exit_code < 0:
+            cause = f"killed by {signal.Signals(-exit_code).name}"
+            cause += " (out of memory?)" * (exit_code == -signal.SIGKILL)
+        elif exit_code is not None and not self._has_arrays:
+            cause += (
+                '. A script needs `if __name__ == "__main__":` around what it runs, or env.start_method=fork'
+            )
+        return ZooError(f"{name} died{f' in {env}' if env else ''}: {cause}")
 
-    def _progress(self, worker: Worker) -> StepProgress:
-        return StepProgress(self.arrays.progress[worker.rows.start :], worker.rows.start)
-
-
-def _cause(exit_code: int | None, has_started: bool) -> str:
-    """Say in words how a process ended."""
-    if exit_code is None:
-        return "its pipe is closed"
-    if exit_code < 0:
-        name = signal.Signals(-exit_code).name
-        return f"killed by {name}{' (out of memory?)' if name == 'SIGKILL' else ''}"
-    hint = '. A script needs `if __name__ == "__main__":` around what it runs, or env.start_method=fork'
-    return f"exit code {exit_code}; its output is above{'' if has_started else hint}"
+    def _place_of(self, worker: Worker) -> tuple[str | None, list[int]]:
+        """Return the name of the environment at work, and what changes with each one and each step."""
+        if not self._has_arrays:
+            return None, []
+        progress = StepProgress(self.arrays.progress[worker.rows.start :], worker.rows.start)
+        return progress.at_work(), progress.now.tolist()
 
 
 def _shut_down(workers: list[Worker]) -> None:
     """Ask all workers to end, and kill those that don't in time."""
     for worker in workers:
         with contextlib.suppress(OSError):
-            worker.connection.send_bytes(pickle.dumps(("close", ())))
+            worker.connection.send_bytes(pickle.dumps(("close", (), {})))
             worker.connection.close()
     deadline = time.monotonic() + SECONDS_TO_CLOSE
     for worker in workers:

@@ -121,6 +121,6 @@ class BitFlipping(gym.Env[Any, Any]):
         return {"observation": bits, "achieved_goal": bits.copy(), "desired_goal": goal}
 
 
-def make(shown: str, **options: Any) -> gym.Env[Any, Any]:
-    """Return the environment ``shown`` with its velocities masked, and without its time limit."""
-    return MaskVelocities(gym.make(shown, **options).unwrapped)
+def make(base: str, **options: Any) -> gym.Env[Any, Any]:
+    """Return the environment ``base`` with its velocities masked, and without its time limit."""
+    return MaskVelocities(gym.make(base, **options).unwrapped)

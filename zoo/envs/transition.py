@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from zoo.envs.spaces import Info, Observations, Space, choice_limits, describe, layers, misfit
+from zoo.envs.spaces import Info, Observations, Space, describe, layers, misfit
 from zoo.errors import ZooError
 
 NOTHING_FINISHED: NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -35,14 +35,11 @@ class RecentEpisodes(deque[EpisodeRecord]):
     """The last episodes that finished, as a part of a run's state."""
 
     def state(self) -> dict[str, Any]:
-        """Return the records as plain values."""
         return {"records": [asdict(record) for record in self]}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state` returned."""
-        records = [EpisodeRecord(**record) for record in state["records"]]
         self.clear()
-        self.extend(records)
+        self.extend(EpisodeRecord(**record) for record in state["records"])
 
 
 class EpisodeEnd(NamedTuple):
@@ -136,8 +133,8 @@ class Transition:
             following["next_action_masks"] = self.new_action_masks
         if len(self.finished):
             final = self.final_observations, self.final_action_masks
-            for (name, values), own in zip(following.items(), final, strict=False):
-                following[name] = map_arrays(self._with_final, values, own)
+            for (name, values), rows in zip(following.items(), final, strict=False):
+                following[name] = map_arrays(self._with_final, values, rows)
         return following
 
     def _with_final(self, values: NDArray[Any], final: NDArray[Any]) -> NDArray[Any]:
@@ -175,15 +172,15 @@ def now() -> float:
 
 def attached(env: Any, name: str) -> Any:
     """Return an attribute that `make_vec_env` left on the environment, below whatever wraps it."""
-    values = (getattr(each, name, None) for each in layers(env))
+    values = (getattr(layer, name, None) for layer in layers(env))
     return next((value for value in values if value is not None), None)
 
 
 def info_of(infos: Any, index: int) -> Info:
     """Return the info of one environment out of a vector form: Gymnasium's, or a list of dictionaries."""
     if not isinstance(infos, Mapping):
-        own = infos[index] if isinstance(infos, np.ndarray | list | tuple) and len(infos) > index else None
-        return dict(own) if isinstance(own, Mapping) else {}
+        info = infos[index] if isinstance(infos, np.ndarray | list | tuple) and len(infos) > index else None
+        return dict(info) if isinstance(info, Mapping) else {}
     single: Info = {}
     for key, values in infos.items():
         present = infos.get(f"_{key}")
@@ -202,10 +199,9 @@ def success_of(info: Mapping[str, Any]) -> bool | None:
     """Return ``is_success`` or ``success`` of an episode's last info, if that is a truth value, 0 or 1."""
     for name in ("is_success", "success"):
         value = info.get(name)
-        if isinstance(value, bool | int | float | np.generic | np.ndarray) and np.size(value) == 1:
-            answer = np.asarray(value).item()
-            if answer in (0, 1):
-                return bool(answer)
+        is_number = isinstance(value, bool | int | float | np.generic | np.ndarray) and np.size(value) == 1
+        if is_number and (answer := np.asarray(value).item()) in (0, 1):
+            return bool(answer)
     return None
 
 
@@ -217,25 +213,19 @@ def final_observations(infos: Mapping[str, Any], finished: NDArray[np.int64]) ->
     return stacked([final[i] for i in finished.tolist()])
 
 
-def check_shapes(observations: Any, space: Space, num_envs: int) -> None:
-    """Raise `ZooError` if these are not so many observations of the space, in shape and type of bytes."""
+def check_observations(observations: Any, space: Space, num_envs: int) -> None:
+    """Raise `ZooError` if these are not so many observations of the space."""
     for key, part in space.items() if isinstance(space, spaces.Dict) else [(None, space)]:
         array = observations if key is None else observations[key]
         if hasattr(array, "requires_grad"):
             raise ZooError(
                 "the vector environment gave tensors; put it into gymnasium.wrappers.vector.ArrayConversion"
             )
-        found, dtype = np.shape(array), getattr(array, "dtype", part.dtype)
+        problem, dtype = misfit(array, part, (num_envs,)), getattr(array, "dtype", part.dtype)
         if dtype != part.dtype == np.uint8:
-            raise ZooError(f"the vector environment gave observations of type {dtype}; its space says uint8")
-        what = "observations" if key is None else f"observations `{key}`"
-        if part.shape is not None and found != (num_envs, *part.shape):
-            expected = f"{num_envs} of {describe(part)} have the shape {(num_envs, *part.shape)}"
-            raise ZooError(f"the vector environment gave {what} of shape {found}; {expected}")
-        limits = choice_limits(part)
-        if (limits is not None or dtype != part.dtype) and (
-            problem := misfit(array, np.dtype(part.dtype), limits)
-        ):
+            problem = f"type {dtype}"
+        if problem is not None:
+            name = "observations" if key is None else f"observations `{key}`"
             raise ZooError(
-                f"the vector environment gave {what} with {problem}; its space is {describe(part)}"
+                f"the vector environment gave {name} with {problem}; its space is {describe(part)}"
             )

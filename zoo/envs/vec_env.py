@@ -26,7 +26,6 @@ from zoo.envs.spaces import (
     Space,
     action_array,
     check_supported,
-    choice_limits,
     describe,
     is_composite,
     leaves,
@@ -45,9 +44,8 @@ NO_ENV = -1
 class StepArrays:
     """What one step of all environments takes and gives, (num_envs, …) each: views of one array of records.
 
-    ``actions`` are records where they are tuples or dictionaries: `action_array`. ``action_masks`` are filled
-    where the environments have masks; None where their actions can have none. ``progress`` says which
-    environment is being stepped: `StepProgress`.
+    ``actions`` are records where they are tuples or dictionaries: `action_array`. ``action_masks`` are None
+    where actions can have none. ``progress`` is that of `StepProgress`.
     """
 
     def __init__(self, records: NDArray[Any]) -> None:
@@ -87,9 +85,8 @@ class StepArrays:
 class StepProgress:
     """How far environments are, in rows of an array (num_envs, 4) that other processes can read.
 
-    Each row holds an environment's last seed, −1 where it is not known, and the step at which it got it.
-    ``now``, in the first row, holds the environment at work, or `NO_ENV`, and the number of steps that all
-    have begun.
+    Each row holds an environment's last seed, or −1, and the step at which it got it. ``now``, in the first
+    row, holds the environment at work, or `NO_ENV`, and the number of steps that all have begun.
     """
 
     def __init__(self, rows: NDArray[np.int64], first_index: int) -> None:
@@ -179,14 +176,6 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
     def load_env_states(self, states: Sequence[EnvState]) -> list[int]:
         """Replay each environment from its seed; return those that differ, reset with their next seed."""
 
-    @abstractmethod
-    def call_each(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """Call a method of each environment, or read an attribute."""
-
-    @abstractmethod
-    def set_attr_of_each(self, name: str, values: Sequence[Any]) -> None:
-        """Set an attribute of each environment to its own value."""
-
     # -- stepping ---------------------------------------------------------------------------------------
 
     @property
@@ -259,12 +248,10 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
         if seed is None:
             seed, self._first_seed = self._first_seed, None
         if seed is None or isinstance(seed, int | np.integer):
-            seeds = [None if seed is None else int(seed) + i for i in range(self.num_envs)]
-        else:
-            seeds = [None if single is None else int(single) for single in seed]
-        if len(seeds) != self.num_envs:
-            raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")
-        return seeds
+            return [None if seed is None else int(seed) + i for i in range(self.num_envs)]
+        if len(seed) != self.num_envs:
+            raise ValueError(f"{len(seed)} seeds for {self.num_envs} environments")
+        return [None if single is None else int(single) for single in seed]
 
     def _merged(self, infos: Iterable[tuple[int, Info]]) -> Info:
         """Return infos by environment in Gymnasium's vector form: one array and one mask a key."""
@@ -305,7 +292,7 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
         different = self.load_env_states(states)
         if different:
             name = "the environment" if self.spec is None else self.spec.id
-            which = f"env {different[0]}" if len(different) == 1 else f"envs {', '.join(map(str, different))}"
+            which = f"env{'s' * (len(different) > 1)} {', '.join(map(str, different))}"
             warnings.warn(
                 f"{name}: {which} came out different when the actions were replayed, so these "
                 "episodes are cut; an environment must follow from its seed alone (in the next run, "
@@ -316,17 +303,17 @@ class VecEnv(AnswersNames, VectorEnv[Any, Any, Any]):
 
     # -- the environments themselves --------------------------------------------------------------------
 
+    @abstractmethod
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call the method ``name`` of each environment, or read the attribute, and return the results."""
-        return tuple(self.call_each(name, args, kwargs))
+
+    @abstractmethod
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set an attribute of each environment, to its own value if a list or tuple of them is given."""
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Return the attribute ``name`` of each environment."""
         return self.call(name)
-
-    def set_attr(self, name: str, values: Any) -> None:
-        """Set an attribute of each environment, to its own value if a list or tuple of them is given."""
-        self.set_attr_of_each(name, values if isinstance(values, list | tuple) else [values] * self.num_envs)
 
     def render(self) -> tuple[Any, ...]:
         """Return one frame an environment."""
@@ -496,14 +483,15 @@ class SyncVecEnv(VecEnv):
             self._write_masks()
         return different
 
-    def call_each(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         values = [env.get_wrapper_attr(name) for env in self.envs]
-        return [value(*args, **kwargs) if callable(value) else value for value in values]
+        return tuple(value(*args, **kwargs) if callable(value) else value for value in values)
 
-    def set_attr_of_each(self, name: str, values: Sequence[Any]) -> None:
-        for i, (env, value) in enumerate(zip(self.envs, values, strict=True)):
+    def set_attr(self, name: str, values: Any) -> None:
+        values = values if isinstance(values, list | tuple) else [values] * self.num_envs
+        for env, value, values_set in zip(self.envs, values, self._set_values, strict=True):
             env.set_wrapper_attr(name, value)
-            self._set_values[i][name] = value
+            values_set[name] = value
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close every environment; what one raises is printed in a line."""
@@ -632,21 +620,18 @@ def as_float32(rewards: NDArray[Any]) -> NDArray[np.float32]:
 
 
 class _Part:
-    """One array of the observations: its rows, its key in a dictionary, and the values that it can have."""
+    """One array of the observations: its rows, its key in a dictionary, and its space."""
 
     def __init__(self, rows: NDArray[Any], key: str | None, space: Space) -> None:
         self.rows, self.key, self.space = rows, key, space
-        self._limits = choice_limits(space)
         self._is_float, self._shape = rows.dtype.kind == "f", rows.shape[1:]
 
     def of(self, observation: Any) -> Any:
         """Return this part of an observation. Raises `ZooError` for a shape or values that don't fit."""
         part = observation if self.key is None else observation[self.key]
-        problem = None
-        if np.shape(part) != self._shape:
-            problem = f"of shape {np.shape(part)}; observation_space says {self._shape}"
-        elif not self._is_float and (misfits := misfit(part, self.rows.dtype, self._limits)):
-            problem = f"has {misfits}; observation_space is {describe(self.space)}"
-        if problem is not None:
-            raise ZooError(f"an observation{'' if self.key is None else f' `{self.key}`'} {problem}")
+        if self._is_float and np.shape(part) == self._shape:
+            return part  # the quick way
+        if problem := misfit(part, self.space):
+            name = "an observation" if self.key is None else f"an observation `{self.key}`"
+            raise ZooError(f"{name} has {problem}; observation_space is {describe(self.space)}")
         return part

@@ -155,9 +155,10 @@ def to_rgb(rendered: Any, name: str) -> NDArray[np.uint8]:
     white = 255 if np.issubdtype(image.dtype, np.integer) else 1
     low, high = image.min(), image.max()
     if not 0 <= low <= high <= white:
-        found = f"{image.dtype} from {low:g} to {high:g}"
-        expected = "expected uint8 (0 to 255), or floats from 0 to 1"
-        raise ZooError(f"can't film {name}: render() gave {found}; {expected}")
+        raise ZooError(
+            f"can't film {name}: render() gave {image.dtype} from {low:g} to {high:g}; "
+            "expected uint8 (0 to 255), or floats from 0 to 1"
+        )
     return np.rint(image * (255.0 / white)).astype(np.uint8)
 
 

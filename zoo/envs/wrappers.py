@@ -29,7 +29,6 @@ from zoo.envs.spaces import (
     is_image,
     layers,
     mask_size,
-    misfit,
 )
 from zoo.errors import ZooError, install_command, nearest
 
@@ -73,17 +72,16 @@ def apply_wrappers(env: Env, config: EnvConfig) -> Env:
 
 def find_wrapper(env: Env, wrapper_class: type[Any]) -> Any:
     """Return the outermost wrapper of a class around ``env``, or None."""
-    return next((each for each in layers(env) if isinstance(each, wrapper_class)), None)
+    return next((layer for layer in layers(env) if isinstance(layer, wrapper_class)), None)
 
 
 class FlatObservation(gym.ObservationWrapper):
     """Shows nested observations as a dictionary by path, and `MASK_KEY` as mask, if it ``has_mask``."""
 
-    def __init__(self, env: Env, shown: Space, *, has_mask: bool) -> None:
+    def __init__(self, env: Env, space: Space, *, has_mask: bool) -> None:
         super().__init__(env)
-        self.observation_space = flat_space(shown)
-        self._is_nested = self.observation_space is not shown
-        self._has_mask = has_mask
+        self.observation_space = flat_space(space)
+        self._is_nested, self._has_mask = self.observation_space is not space, has_mask
         self._mask: Any = None
         if has_mask and not env.has_wrapper_attr("action_masks"):
             self.action_masks = lambda: self._mask
@@ -93,23 +91,21 @@ class FlatObservation(gym.ObservationWrapper):
         if self._has_mask:
             self._mask = observation[MASK_KEY]
             observation = {key: part for key, part in observation.items() if key != MASK_KEY}
-        if not self._is_nested:
-            return observation
-        assert isinstance(self.observation_space, spaces.Dict)
-        return dict(flat_parts(self.observation_space, observation))
+        if self._is_nested and isinstance(self.observation_space, spaces.Dict):
+            return dict(flat_parts(self.observation_space, observation))
+        return observation
 
 
 def flatten_env(env: Env, *, masked: bool = True) -> Env:
     """Return ``env`` with observations that a policy can read: see `FlatObservation`."""
     if not (hasattr(env, "observation_space") and hasattr(env, "action_space")):
         return env  # which is refused by its check
-    shown: Any = env.observation_space
-    may_have_mask = masked and isinstance(shown, spaces.Dict) and mask_size(env.action_space) is not None
-    has_mask = may_have_mask and MASK_KEY in shown.spaces and len(shown) > 1
-    if has_mask:
-        shown = spaces.Dict([(key, part) for key, part in shown.items() if key != MASK_KEY])
-    is_flat = flat_space(shown) is shown
-    return env if is_flat and not has_mask else FlatObservation(env, shown, has_mask=has_mask)
+    space: Any = env.observation_space
+    may_have_mask = masked and isinstance(space, spaces.Dict) and mask_size(env.action_space) is not None
+    if has_mask := may_have_mask and MASK_KEY in space.spaces and len(space) > 1:
+        space = spaces.Dict([(key, part) for key, part in space.items() if key != MASK_KEY])
+    is_flat = flat_space(space) is space
+    return env if is_flat and not has_mask else FlatObservation(env, space, has_mask=has_mask)
 
 
 NORMALIZING = (
@@ -123,13 +119,13 @@ NORMALIZING = (
 
 def unsaved_statistics(env: Any) -> list[str]:
     """Return, in a line, which wrappers around ``env`` normalise by statistics of their own."""
-    found = [type(each).__name__ for each in layers(env) if isinstance(each, NORMALIZING)][::-1]
+    names = [type(layer).__name__ for layer in layers(env) if isinstance(layer, NORMALIZING)][::-1]
     advice = (
-        f"{' and '.join(found)}: these statistics are neither saved with the agent nor shared with other "
+        f"{' and '.join(names)}: these statistics are neither saved with the agent nor shared with other "
         "environments and evaluations, whose scores depend on how many episodes are played; "
         "env.normalize=true does both"
     )
-    return [advice] if found else []
+    return [advice] if names else []
 
 
 class EpisodeStatistics(Wrapper):
@@ -154,8 +150,7 @@ class EpisodeStatistics(Wrapper):
 def statistics_of(env: Env) -> Any:
     """Return the innermost wrapper around ``env`` that sums rewards up: it is the nearest to the raw ones."""
     kinds = EpisodeStatistics | gym.wrappers.RecordEpisodeStatistics
-    found = [each for each in layers(env) if isinstance(each, kinds)]
-    return found[-1] if found else None
+    return next((layer for layer in [*layers(env)][::-1] if isinstance(layer, kinds)), None)
 
 
 class LifeLoss(Wrapper):
@@ -218,9 +213,7 @@ class MaskVelocities(gym.ObservationWrapper):
     def __init__(self, env: Env, indices: tuple[int, ...] | list[int] | None = None) -> None:
         super().__init__(env)
         name = env.unwrapped.spec.name if env.unwrapped.spec is not None else type(env.unwrapped).__name__
-        if indices is None:
-            indices = VELOCITIES.get(name)
-        if indices is None:
+        if indices is None and (indices := VELOCITIES.get(name)) is None:
             raise ZooError(
                 f"env.mask_velocities: where {name} has velocities is not known; known: "
                 f"{', '.join(VELOCITIES)}; for others: "
@@ -281,18 +274,18 @@ class History(Wrapper):
         super().__init__(env)
         space = _vector_space(env, "env.history")
         if is_composite(env.action_space) or not math.prod(env.action_space.shape or ()):
-            found = describe(env.action_space)
-            raise ZooError(f"env.history: actions of {found} cannot be shown as a vector")
+            raise ZooError(
+                f"env.history: actions of {describe(env.action_space)} cannot be shown as a vector"
+            )
         actions: Any = spaces.flatten_space(env.action_space)
         self._observations = np.zeros((horizon, *space.shape), dtype=np.float32)
         self._actions = np.zeros((horizon, *actions.shape), dtype=np.float32)
-        low, high = (
+        bounds = [
             np.concatenate([np.tile(getattr(part, bound), horizon) for part in (space, actions)])
             for bound in ("low", "high")
-        )
-        self.observation_space = spaces.Box(
-            np.minimum(low, 0).astype(np.float32), np.maximum(high, 0).astype(np.float32), dtype=np.float32
-        )
+        ]
+        low, high = np.minimum(bounds[0], 0).astype(np.float32), np.maximum(bounds[1], 0).astype(np.float32)
+        self.observation_space = spaces.Box(low, high, dtype=np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
         observation, info = self.env.reset(seed=seed, options=options)
@@ -326,9 +319,9 @@ class FrameStack(gym.ObservationWrapper):
         space = env.observation_space
         self._stacks: dict[str, _Stack] = {}
         if isinstance(space, spaces.Dict):
-            kept = (ACHIEVED, DESIRED) if is_goal_space(space) else ()
+            goals = (ACHIEVED, DESIRED) if is_goal_space(space) else ()
             for key, part in space.items():
-                if isinstance(part, spaces.Box) and key not in kept:
+                if isinstance(part, spaces.Box) and key not in goals:
                     self._stacks[key] = _Stack(part, n)
             stacked = {key: stack.space for key, stack in self._stacks.items()}
             self.observation_space = spaces.Dict({**space.spaces, **stacked})
@@ -368,9 +361,7 @@ class _Stack:
         self._frames = self._none
 
     def push(self, frame: Any) -> NDArray[Any]:
-        if problem := misfit(frame, np.dtype(self.space.dtype), None):
-            raise ZooError(f"an observation has {problem}; observation_space is {describe(self.space)}")
-        self._frames = [*self._frames[1:], self._frame(np.array(frame, self.space.dtype))]
+        self._frames = [*self._frames[1:], self._frame(np.array(frame))]
         return self._joined(self._frames)
 
     def _frame(self, frame: NDArray[Any]) -> NDArray[Any]:
@@ -391,18 +382,18 @@ def _apply_wrapper(env: Env, wrapper: str | Mapping[str, Any]) -> Env:
     if "." in name:
         make: Any = own_class("env.wrappers", name, gym.Wrapper)
     else:
-        known = {**vars(gym.wrappers), **globals(), "ActionMasker": ActionMasker}
-        wrappers = {n: c for n, c in known.items() if isinstance(c, type) and issubclass(c, gym.Wrapper)}
+        names = {**vars(gym.wrappers), **globals(), "ActionMasker": ActionMasker}
+        wrappers = {n: c for n, c in names.items() if isinstance(c, type) and issubclass(c, gym.Wrapper)}
         if name not in wrappers:
             raise ZooError(f"env.wrappers: unknown wrapper `{name}`{nearest(name, wrappers)}")
         make = wrappers[name]
     try:
         return make(env, **arguments)
-    except TypeError as error:
-        raise ZooError(f"env.wrappers: {name}: {error}") from error
     except gym.error.DependencyNotInstalled as error:
         command = install_command("video") if issubclass(make, gym.wrappers.RecordVideo) else "a package"
         raise ZooError(f"env.wrappers: {name} needs: {command} ({error})") from error
+    except (TypeError, ImportError, AttributeError) as error:
+        raise ZooError(f"env.wrappers: {name}: {error}") from error
 
 
 def _vector_space(env: Env, option: str, key: str | None = None) -> spaces.Box:
@@ -412,8 +403,8 @@ def _vector_space(env: Env, option: str, key: str | None = None) -> spaces.Box:
         space = space.spaces.get(key)
     if isinstance(space, spaces.Box) and len(space.shape) == 1 and not is_image(space):
         return space
-    found = describe(env.observation_space)
-    raise ZooError(f"{option} works on a vector of numbers (or a Dict with `observation`), not on {found}")
+    expected = "a vector of numbers (or a Dict with `observation`)"
+    raise ZooError(f"{option} works on {expected}, not on {describe(env.observation_space)}")
 
 
 def _dtype(space: spaces.Box) -> Any:

@@ -178,7 +178,7 @@ def test_unknown_id_is_explained(env_id: str, message: str) -> None:
 def test_missing_package_error_gives_install_command(
     env_id: str, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    missing = {module for module, _ in PACKAGES.values()}
+    missing = set(PACKAGES.values())
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name in missing else find_spec(name)

@@ -8,8 +8,6 @@ another was desired; where there is a method ``compute_terminated``, it says whe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from operator import getitem
 from typing import Any
 
 import numpy as np
@@ -148,12 +146,11 @@ def _method(env: VectorEnv[Any, Any, Any], name: str) -> Answer | None:
     bare: Any = env.unwrapped
     if hasattr(bare, name):
         return getattr(bare, name)
-    if hasattr(bare, "example"):
-        first = bare.example
-    elif getattr(bare, "envs", None):
-        first = partial(getitem, bare.envs, 0)
-    else:
+    if not hasattr(bare, "example") and not getattr(bare, "envs", None):
         return None
-    if not first().has_wrapper_attr(name) or not callable(first().get_wrapper_attr(name)):
-        return None
-    return lambda *goals_and_info: first().get_wrapper_attr(name)(*goals_and_info)
+
+    def method() -> Any:
+        env = bare.example() if hasattr(bare, "example") else bare.envs[0]
+        return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else None
+
+    return (lambda *goals_and_info: method()(*goals_and_info)) if callable(method()) else None

@@ -200,15 +200,15 @@ def _vector_env(
     env: Any, config: EnvConfig, n_envs: int, seed: int | None, functions: list[Any]
 ) -> VectorEnv[Any, Any, Any]:
     """Return the bare vector environment: in this process, in worker processes, or the environment's own."""
-    for name, value in {"n_workers": config.n_workers, "step_timeout": config.step_timeout}.items():
-        if value is not None and config.vectorization != "workers":
-            raise ZooError(f"env.{name}={value:g} needs env.vectorization=workers")
     if is_native(config):
         if not isinstance(env, str | EnvConfig):
             raise ZooError("env.vectorization=native needs an id; a function makes single environments")
         from zoo.envs.native import make_native
 
         return make_native(config, n_envs, seed)
+    for name, value in {"n_workers": config.n_workers, "step_timeout": config.step_timeout}.items():
+        if value is not None and config.vectorization != "workers":
+            raise ZooError(f"env.{name}={value:g} needs env.vectorization=workers")
     source = source_of(env, config, n_envs)
     make_envs = [functools.partial(make_env, config, make) for make in functions or [source] * n_envs]
     if config.renew is True and isinstance(env, gym.Env):

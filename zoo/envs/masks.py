@@ -19,7 +19,6 @@ from zoo.envs.spaces import (
     Space,
     choice_sizes,
     describe,
-    is_composite,
     is_goal_space,
     leaf_spaces,
     nested,
@@ -139,36 +138,30 @@ def flat_mask(mask: Any, action_space: Space) -> Masks:
     The choices of a MultiDiscrete action may come as a list of arrays, the parts of a Tuple or Dict action
     nested as it is; a part that is None, or that a dictionary lacks, may take any value.
     """
-    sizes = choice_sizes(action_space)
-    if is_composite(action_space) and _is_nested(mask):
-        inner: Any = action_space
-        keys = list(inner) if isinstance(inner, spaces.Dict) else range(len(inner))
-        by_key = dict(mask.items()) if isinstance(mask, Mapping) else dict(enumerate(mask))
-        if set(by_key) - set(keys) or (not isinstance(mask, Mapping) and len(by_key) != len(keys)):
-            raise ZooError(f"masks for the parts {list(by_key)}; {describe(action_space)} has {list(keys)}")
-        parts = [(by_key.get(key), inner[key]) for key in keys]
-        return np.concatenate(
-            [np.ones(sum(choice_sizes(p)), np.bool_) if m is None else flat_mask(m, p) for m, p in parts]
-        )
-    has_parts = isinstance(mask, list | tuple) and any(isinstance(m, np.ndarray | list | tuple) for m in mask)
-    rows = [np.ravel(part) for part in (mask if has_parts else [mask])]
-    row = np.concatenate(rows)
-    if row.size != sum(sizes) or (has_parts and list(map(len, rows)) != sizes):
-        lengths = " + ".join(str(len(part)) for part in rows)
-        raise ZooError(f"a mask of {lengths} actions; {describe(action_space)} takes {sum(sizes)}")
+    sizes, inner = choice_sizes(action_space), action_space
+    if isinstance(mask, Mapping) or (isinstance(mask, list | tuple) and not all(map(np.isscalar, mask))):
+        parts: dict[Any, Space] = dict(enumerate(map(spaces.Discrete, sizes)))
+        if isinstance(inner, spaces.Dict | spaces.Tuple):
+            parts = dict(inner.items() if isinstance(inner, spaces.Dict) else enumerate(inner))
+        masks = dict(mask.items() if isinstance(mask, Mapping) else enumerate(mask))
+        if masks.keys() - parts.keys() or (not isinstance(mask, Mapping) and len(masks) != len(parts)):
+            raise ZooError(f"masks for the parts {list(masks)}; {describe(inner)} has {list(parts)}")
+        rows = [
+            np.ones(sum(choice_sizes(part)), np.bool_)
+            if masks.get(key) is None
+            else flat_mask(masks[key], part)
+            for key, part in parts.items()
+        ]
+        return np.concatenate(rows)
+    row = np.ravel(mask)
+    if row.size != sum(sizes):
+        raise ZooError(f"a mask of {row.size} actions; {describe(inner)} takes {sum(sizes)}")
     if row.dtype == np.bool_:
         return row
     valid: Masks = row == 1
     if row.dtype.kind not in "iuf" or not (valid | (row == 0)).all():
         raise ZooError("a mask holds True and False, or 1 and 0, and nothing else")
     return valid
-
-
-def _is_nested(mask: Any) -> bool:
-    """Whether a mask is nested as the actions are; a list may be one, or all alternatives in a row."""
-    return isinstance(mask, Mapping | tuple) or (
-        isinstance(mask, list) and any(part is None or not np.isscalar(part) for part in mask)
-    )
 
 
 def sample_valid_action(space: Space, mask: Masks) -> Any:

@@ -39,6 +39,8 @@ def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEn
         "frame_stack": config.frame_stack not in (None, 1) and not config.is_atari,
         "action_repeat": config.action_repeat > 1,
         "atari": bool(config.atari) and not config.is_atari,
+        "n_workers": config.n_workers is not None,
+        "step_timeout": config.step_timeout is not None,
         "reseed_every": config.reseed_every is not None,
         "renew": config.renew is True,
         "info_keywords": bool(config.info_keywords) and config.is_atari and not is_envpool,
@@ -54,13 +56,14 @@ def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEn
     if config.atari is False and config.is_atari:
         raise ZooError(f"env.atari=false: {form} has Atari's preprocessing{advice}")
     spec = resolve(config.id)
-    if is_envpool:
-        return _make_envpool(config, spec, n_envs, seed)
-    make = _make_ale if config.is_atari else _make_gymnasium
-    with missing_packages_named(spec):
-        env = make(config, spec, n_envs)
+    make: Any = _make_envpool if is_envpool else _make_ale if config.is_atari else _make_gymnasium
+    try:
+        with missing_packages_named(spec):
+            env: AnyVectorEnv = make(config, spec, n_envs, seed)
+    except (TypeError, ValueError, AssertionError, RuntimeError, gym.error.Error) as error:
+        raise ZooError(f"{form} cannot be made: {error}") from error
     check_supported(env.single_observation_space, env.single_action_space)
-    if seed is not None:  # so that even a first reset without a seed follows from it
+    if seed is not None and not is_envpool:  # so that even a first reset without a seed follows from it
         env.reset(seed=seed)
         env.action_space.seed(derived_seeds(seed, 1)[0])
     return env
@@ -84,10 +87,7 @@ def _make_envpool(config: EnvConfig, spec: EnvSpec, n_envs: int, seed: int | Non
         options["max_episode_steps"] = config.max_episode_steps
     if clashing := {*options, "seed", "num_envs"} & config.kwargs.keys():
         raise ZooError(f"env.kwargs.{min(clashing)}: other settings of the run decide that")
-    try:
-        return EnvPool(spec, n_envs, seed, {**options, **copy.deepcopy(config.kwargs)})
-    except (TypeError, ValueError, AssertionError, RuntimeError) as error:
-        raise ZooError(f"the vector form of {config.id} cannot be made: {error}") from error
+    return EnvPool(spec, n_envs, seed, {**options, **copy.deepcopy(config.kwargs)})
 
 
 class EnvPool(VectorEnv[Any, Any, Any]):
@@ -148,7 +148,7 @@ class EnvPool(VectorEnv[Any, Any, Any]):
             self._pool.close()
 
 
-def _make_gymnasium(config: EnvConfig, spec: EnvSpec, n_envs: int) -> AnyVectorEnv:
+def _make_gymnasium(config: EnvConfig, spec: EnvSpec, n_envs: int, _: int | None) -> AnyVectorEnv:
     if spec.vector_entry_point is None:
         raise ZooError(
             f"env.vectorization=native: {spec.id} has no vector form of its own; use sync or workers"
@@ -158,13 +158,10 @@ def _make_gymnasium(config: EnvConfig, spec: EnvSpec, n_envs: int) -> AnyVectorE
         arguments["render_mode"] = config.render_mode
     if config.max_episode_steps != "auto":
         arguments["max_episode_steps"] = config.max_episode_steps
-    try:
-        return gym.make_vec(spec, n_envs, vectorization_mode="vector_entry_point", **arguments)
-    except (TypeError, gym.error.Error) as error:
-        raise ZooError(f"the vector form of {spec.id} cannot be made: {error}") from error
+    return gym.make_vec(spec, n_envs, vectorization_mode="vector_entry_point", **arguments)
 
 
-def _make_ale(config: EnvConfig, spec: EnvSpec, n_envs: int) -> AnyVectorEnv:
+def _make_ale(config: EnvConfig, spec: EnvSpec, n_envs: int, _: int | None) -> AnyVectorEnv:
     """Return ALE's games, stepped in C++ threads, with same-step autoreset."""
     from ale_py.vector_env import AtariVectorEnv
 
@@ -178,17 +175,14 @@ def _make_ale(config: EnvConfig, spec: EnvSpec, n_envs: int) -> AnyVectorEnv:
     if config.max_episode_steps != "auto":
         steps = config.max_episode_steps
         arguments["max_num_frames_per_episode"] = steps * options.frame_skip if steps else NO_LIMIT_OF_FRAMES
-    try:
-        games = AtariVectorEnv(
-            num_envs=n_envs,
-            autoreset_mode=AutoresetMode.SAME_STEP,
-            episodic_life=False,
-            reward_clipping=False,
-            **_image_options(config, options),
-            **arguments,
-        )
-    except TypeError as error:
-        raise ZooError(f"the vector form of {spec.id} does not take these env.kwargs: {error}") from error
+    games = AtariVectorEnv(
+        num_envs=n_envs,
+        autoreset_mode=AutoresetMode.SAME_STEP,
+        episodic_life=False,
+        reward_clipping=False,
+        **_image_options(config, options),
+        **arguments,
+    )
     games.spec = spec
     buttons = games.ale.get_action_set()
     waits = options.fire_on_reset and options.terminal_on_life_loss and len(buttons) > 2

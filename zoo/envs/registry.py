@@ -23,39 +23,40 @@ from zoo.core.printing import one_line, print_message, say
 from zoo.errors import ZooError, install_command, nearest, nearest_name
 
 PACKAGES = {
-    r"ALE/.+|.*NoFrameskip-v\d+": ("ale_py", install_command("atari")),
-    r".*BulletEnv-v\d+": ("pybullet_envs_gymnasium", install_command("pybullet")),
-    r"Panda\w+-v\d+": ("panda_gym", install_command("robotics")),
-    r"(MiniGrid|BabyAI)-.+": ("minigrid", install_command("minigrid")),
-    r"MiniWorld-.+": ("miniworld", "pip install miniworld"),
-    r"(Fetch|HandManipulate|HandReach|AntMaze|PointMaze|Adroit|FrankaKitchen).+": (
-        "gymnasium_robotics",
-        install_command("robotics"),
-    ),
-    r"(highway|merge|roundabout|parking|intersection|racetrack)-.*v\d+": (
-        "highway_env",
-        install_command("robotics"),
-    ),
-    r"dm_control/.+": ("shimmy", 'pip install "shimmy[dm-control]"'),
-    r"procgen.+": ("procgen", "pip install procgen"),
+    r"ALE/.+|.*NoFrameskip-v\d+": "ale_py",
+    r".*BulletEnv-v\d+": "pybullet_envs_gymnasium",
+    r"Panda\w+-v\d+": "panda_gym",
+    r"(MiniGrid|BabyAI)-.+": "minigrid",
+    r"MiniWorld-.+": "miniworld",
+    r"(Fetch|HandManipulate|HandReach|AntMaze|PointMaze|Adroit|FrankaKitchen).+": "gymnasium_robotics",
+    r"(highway|merge|roundabout|parking|intersection|racetrack)-.*v\d+": "highway_env",
+    r"dm_control/.+": "shimmy",
+    r"procgen.+": "procgen",
 }
-"""Ids → the package that registers them when it is imported, and what installs it."""
+"""Ids → the package that registers them when it is imported."""
+
+INSTALLS = {
+    "ale_py": install_command("atari"),
+    "gymnasium.envs.box2d": install_command("box2d"),
+    "gymnasium.envs.classic_control": "pip install pygame",
+    "gymnasium.envs.mujoco": install_command("mujoco"),
+    "gymnasium.envs.toy_text": "pip install pygame",
+    "gymnasium_robotics": install_command("robotics"),
+    "highway_env": install_command("robotics"),
+    "minigrid": install_command("minigrid"),
+    "miniworld": "pip install miniworld",
+    "panda_gym": install_command("robotics"),
+    "procgen": "pip install procgen",
+    "pybullet_envs_gymnasium": install_command("pybullet"),
+    "shimmy": 'pip install "shimmy[dm-control]"',
+}
+"""Package of environments → what installs all that they need."""
 
 ENVPOOL = "envpool:"
 """How the ids of EnvPool's environments begin, of which there are only vector forms."""
 
 LEGACY_GAME = r"\w+?(-ram)?(Deterministic)?-v[04]"
 """Ids of Atari games as the first Gym had them, `Pong-v4`; many that are no game look the same."""
-
-EXTRAS = {
-    "gymnasium.envs.box2d": install_command("box2d"),
-    "gymnasium.envs.mujoco": install_command("mujoco"),
-    "gymnasium.envs.classic_control": "pip install pygame",
-    "gymnasium.envs.toy_text": "pip install pygame",
-    "pybullet_envs_gymnasium": install_command("pybullet"),
-    "ale_py": install_command("atari"),
-}
-"""Package of the entry point → what installs all that it needs."""
 
 
 def folder_name(env_id: str) -> str:
@@ -69,12 +70,12 @@ def resolve(env_id: str) -> EnvSpec:
     if env_id.startswith(ENVPOOL):
         return _envpool_spec(env_id.removeprefix(ENVPOOL))
     name = _import_module_of(env_id)
-    package, install = next((PACKAGES[p] for p in PACKAGES if re.fullmatch(p, name)), (None, None))
+    package = next((package for pattern, package in PACKAGES.items() if re.fullmatch(pattern, name)), None)
     if package is None:
         _register_if_legacy_game(name)
     elif name not in gym.registry:
         if importlib.util.find_spec(package) is None:
-            raise ZooError(f"{name} needs: {install}")
+            raise ZooError(f"{name} needs: {INSTALLS[package]}")
         importlib.import_module(package)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -92,7 +93,8 @@ def _envpool_spec(name: str) -> EnvSpec:
     import envpool
 
     if name not in (names := envpool.list_all_envs()):
-        raise ZooError(f"unknown environment {ENVPOOL}{name}{nearest(name, names)}")
+        hint = nearest(f"{ENVPOOL}{name}", [ENVPOOL + other for other in names])
+        raise ZooError(f"unknown environment {ENVPOOL}{name}{hint}")
     is_atari = hasattr(envpool.make_spec(name).config, "noop_max")
     return EnvSpec(f"{ENVPOOL}{name}", kwargs={"is_atari": is_atari})
 
@@ -144,7 +146,7 @@ def missing_packages_named(spec: EnvSpec) -> Iterator[None]:
     except (gym.error.DependencyNotInstalled, ImportError) as error:
         missing = getattr(error, "name", None)
         commands = [
-            command for package, command in EXTRAS.items() if str(spec.entry_point).startswith(package)
+            command for package, command in INSTALLS.items() if str(spec.entry_point).startswith(package)
         ]
         if commands or missing:
             raise ZooError(

@@ -108,18 +108,13 @@ def flatten_env(env: Env, *, masked: bool = True) -> Env:
     return env if is_flat and not has_mask else FlatObservation(env, space, has_mask=has_mask)
 
 
-NORMALIZING = (
-    gym.wrappers.NormalizeObservation,
-    gym.wrappers.NormalizeReward,
-    gym.wrappers.vector.NormalizeObservation,
-    gym.wrappers.vector.NormalizeReward,
-)
-"""Wrappers whose running statistics stay in the environment that they are around."""
+NORMALIZING = ("NormalizeObservation", "NormalizeReward")
+"""Gymnasium's wrappers whose running statistics stay in the environment that they are around."""
 
 
 def unsaved_statistics(env: Any) -> list[str]:
     """Return, in a line, which wrappers around ``env`` normalise by statistics of their own."""
-    names = [type(layer).__name__ for layer in layers(env) if isinstance(layer, NORMALIZING)][::-1]
+    names = [name for layer in layers(env) if (name := type(layer).__name__) in NORMALIZING][::-1]
     advice = (
         f"{' and '.join(names)}: these statistics are neither saved with the agent nor shared with other "
         "environments and evaluations, whose scores depend on how many episodes are played; "
@@ -333,7 +328,7 @@ class FrameStack(gym.ObservationWrapper):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
         for stack in self._stacks.values():
-            stack.clear()
+            stack.frames = stack.none
         return super().reset(seed=seed, options=options)
 
     def observation(self, observation: Any) -> Any:
@@ -351,24 +346,17 @@ class _Stack:
         if not 1 <= len(space.shape) <= 3:
             raise ZooError(f"env.frame_stack: {describe(space)} cannot be stacked; a vector or a picture can")
         self._adds_axis = len(space.shape) == 2
-        self._axis = 0 if self._adds_axis or channels_first(space.shape) else -1
-        self._none = [self._frame(np.zeros_like(space.low))] * n
-        low, high = (self._joined([self._frame(bound)] * n) for bound in (space.low, space.high))
+        self._axis = 0 if channels_first(space.shape) else -1
+        low, high = (self._joined([bound] * n) for bound in (space.low, space.high))
         self.space = spaces.Box(np.minimum(low, 0), np.maximum(high, 0), dtype=_dtype(space))
-        self.clear()
-
-    def clear(self) -> None:
-        self._frames = self._none
+        self.frames = self.none = [np.zeros_like(space.low)] * n
 
     def push(self, frame: Any) -> NDArray[Any]:
-        self._frames = [*self._frames[1:], self._frame(np.array(frame))]
-        return self._joined(self._frames)
-
-    def _frame(self, frame: NDArray[Any]) -> NDArray[Any]:
-        return frame[np.newaxis] if self._adds_axis else frame
+        self.frames = [*self.frames[1:], np.array(frame)]
+        return self._joined(self.frames)
 
     def _joined(self, frames: list[NDArray[Any]]) -> NDArray[Any]:
-        return np.concatenate(frames, axis=self._axis)
+        return np.stack(frames) if self._adds_axis else np.concatenate(frames, axis=self._axis)
 
 
 def _apply_wrapper(env: Env, wrapper: str | Mapping[str, Any]) -> Env:

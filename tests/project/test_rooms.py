@@ -40,7 +40,7 @@ BUDGETS = {
     "commands": 1_300,
     "config": 2_430,
     "core": 900,
-    "envs": 5_070,
+    "envs": 5_100,
     "experiment": 4_000,
     "imitation": 1_490,
     "interop": 1_400,

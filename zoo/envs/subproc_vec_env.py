@@ -54,9 +54,16 @@ SECONDS_TO_CLOSE = 5
 # -- in a worker process ----------------------------------------------------------------------------------
 
 
-def run_worker(makers: Makers, rows: range, connection: Connection, options: dict[str, Any]) -> None:
+def run_worker(
+    makers: Makers,
+    rows: range,
+    connection: Connection,
+    inherited: Sequence[Connection],
+    options: dict[str, Any],
+) -> None:
     """Make the environments ``rows`` and do as the pipe says until it is closed, then close them.
 
+    ``inherited`` are the parent's ends of pipes, which close with the parent if they are open nowhere else;
     ``options`` are those of `SyncVecEnv`. Ctrl-C and SIGTERM are for the parent to decide about.
     """
     import torch  # which the server that starts workers has loaded before
@@ -65,6 +72,8 @@ def run_worker(makers: Makers, rows: range, connection: Connection, options: dic
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     threading.Thread(target=_end_after_parent, daemon=True).start()
+    for pipe in inherited:
+        pipe.close()
     env: SyncVecEnv | None = None
     try:
         env = SyncVecEnv(makers, rows.start, **options)
@@ -255,7 +264,10 @@ class SubprocVecEnv(VecEnv):
         for part in np.array_split(np.arange(len(make_envs)), min(n_workers, len(make_envs))):
             rows = range(int(part[0]), int(part[-1]) + 1)
             connection, workers_end = context.Pipe()
-            arguments = [CloudpickleWrapper(make_envs[i]) for i in rows], rows, workers_end, options
+            is_forked = start_method == "fork"
+            inherited = [*(worker.connection for worker in self.workers), connection] if is_forked else []
+            makers = [CloudpickleWrapper(make_envs[i]) for i in rows]
+            arguments = makers, rows, workers_end, inherited, options
             name = f"zoo env worker {rows.start}"
             process = context.Process(target=run_worker, args=arguments, name=name)
             try:

@@ -1,14 +1,14 @@
-"""Write the tables in README.md and docs/, conf/algo/ and conf/policy/, from the code and what was measured.
+"""Write the tables in README.md and docs/, and files in conf/, from the code and what was measured.
 
     make docs
     .venv/bin/python scripts/make_docs_tables.py --check
 
 A table stands between two comments in a Markdown file, `<!-- fields: MODULE:DATACLASS -->`,
-`<!-- old names -->`, `<!-- scores -->`, `<!-- collection -->` or `<!-- speed: NAME -->`, and `<!-- end -->`.
-Scores and speed come from docs/measured/, where `train_collection.py` and `compare_speed.py` wrote them, and
-from the cards in trained_agents/. The presets in conf/ come from the classes of zoo/algorithms/, and
-from zoo/policies/config.py. With `--check` nothing is written; the exit status is 1 if a file is not what it
-should be.
+`<!-- algorithms -->`, `<!-- presets -->`, `<!-- old names -->`, `<!-- scores -->`, `<!-- collection -->` or
+`<!-- speed: NAME -->`, and `<!-- end -->`. Scores and speed come from docs/measured/, where
+`train_collection.py` and `compare_speed.py` wrote them, and from the cards in trained_agents/. Algorithms,
+presets and search spaces in conf/ come from the classes of zoo/algorithms/ and zoo/imitation/, policies from
+zoo/policies/config.py. With `--check` nothing is written; the exit status is 1 if a file is not current.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ import dataclasses
 import importlib
 import inspect
 import json
+import os
+import pkgutil
 import re
 import statistics
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +33,7 @@ from measure_speed import PEERS, SYSTEMS
 
 import zoo
 from zoo.algorithms.arguments import spelled_type
-from zoo.algorithms.registry import ALGORITHMS, CLASS_NAMES, MODULES, PRESETS, algorithm_class
+from zoo.algorithms.registry import ALGORITHMS, PRESETS, algorithm_class
 from zoo.commands.benchmark import published_scores
 from zoo.config.aliases import NAMES
 from zoo.config.fields import defaults, variant_of
@@ -44,7 +47,8 @@ from zoo.policies.config import PRESETS as POLICY_PRESETS
 REPOSITORY = Path(__file__).resolve().parent.parent
 MEASURED = REPOSITORY / "docs" / "measured"
 TABLE = re.compile(
-    r"<!-- (?P<what>fields|old names|scores|collection|speed)(?:: (?P<path>[\w.:]+))? -->\n.*?<!-- end -->",
+    r"<!-- (?P<what>fields|algorithms|presets|old names|scores|collection|speed)"
+    r"(?:: (?P<path>[\w.:]+))? -->\n.*?<!-- end -->",
     re.DOTALL,
 )
 IN_README = (
@@ -89,42 +93,114 @@ def main() -> None:
     )
     parser.add_argument("--check", action="store_true", help="write nothing; say which files are not current")
     check = parser.parse_args().check
-    texts = {page: with_current_tables(page.read_text()) for page in pages()}
+    index = {REPOSITORY / "zoo" / "algorithms" / "index.json": index_file()}
+    if not check and written(index):
+        os.execv(sys.executable, [sys.executable, *sys.argv])  # what it lists is imported as Zoo begins
+    texts = index | {page: with_current_tables(page.read_text()) for page in pages()}
     texts |= {REPOSITORY / "conf" / "algo" / f"{name}.yaml": preset_file(name) for name in PRESETS}
     texts |= {REPOSITORY / "conf" / "algo" / f"{name}.yaml": algorithm_file(name) for name in ALGORITHMS}
-    texts[REPOSITORY / "zoo" / "algorithms" / "index.json"] = index_file()
+    texts |= {
+        REPOSITORY / "conf" / "tune" / "space" / f"{name}.yaml": space_file(name)
+        for name in [*ALGORITHMS, *PRESETS]
+        if name in ALGORITHMS or "search_space" in vars(class_of(name))
+    }
     texts[REPOSITORY / "zoo" / "config" / "keys.json"] = keys_file()
     texts |= {REPOSITORY / "conf" / "policy" / f"{name}.yaml": policy_file(name) for name in POLICY_PRESETS}
+    raise SystemExit(1 if written(texts, check=check) and check else 0)
+
+
+def written(texts: Mapping[Path, str], *, check: bool = False) -> list[Path]:
+    """Write the texts, unless ``check``, to files that have others; return and print these."""
     stale = [path for path, text in texts.items() if not path.is_file() or path.read_text() != text]
     for path in stale:
         print(f"{path.relative_to(REPOSITORY)}: {'not current; run make docs' if check else 'written'}")
         if not check:
             path.write_text(texts[path])
-    raise SystemExit(1 if check and stale else 0)
+    return stale
+
+
+def class_of(name: str) -> Any:
+    """Return the class of an algorithm or a preset."""
+    return pkgutil.resolve_name((ALGORITHMS | PRESETS)[name])
+
+
+def summary_of(name: str) -> str:
+    """Return the first sentence of what an algorithm or preset says of itself."""
+    return str(inspect.getdoc(class_of(name))).splitlines()[0].replace("``", "`")
+
+
+def space_file(name: str) -> str:
+    """Return the search space of an algorithm or preset, whose class declares it."""
+    sections = class_of(name).search_space
+    dimensions = "\n".join(line for name in sections for line in (f"{name}:", *space_lines(sections[name])))
+    return f"# {summary_of(name)}\n# From {home_of(name)}, by make docs.\n{dimensions}\n"
+
+
+def space_lines(entries: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line a dimension of a section, indented."""
+    for name, entry in entries.items():
+        if {"low", "choices"} & entry.keys():
+            text = yaml.safe_dump(entry, default_flow_style=True, sort_keys=False, width=1000).strip()
+            yield f"  {name}: {text}"
+        else:
+            yield from (f"  {name}:", *(f"  {line}" for line in space_lines(entry)))
+
+
+def home_of(name: str) -> str:
+    """Return the file of an algorithm or preset."""
+    return f"{class_of(name).__module__.replace('.', '/')}.py"
+
+
+KINDS_OF_ACTIONS = 6
+"""Gymnasium's spaces that algorithms act in."""
+
+
+def algorithms_table() -> str:
+    """Return a row an algorithm: what its class declares, and its presets."""
+    rows: list[tuple[str, ...]] = []
+    for name in ALGORITHMS:
+        algorithm = class_of(name)
+        actions = [space.__name__ for space in algorithm.supported_actions]
+        presets = [preset for preset in PRESETS if class_of(preset).name == name]
+        yes = {True: "yes", False: "–"}
+        rows.append(
+            (
+                f"`{name}`",
+                summary_of(name).rstrip("."),
+                "any" if len(actions) == KINDS_OF_ACTIONS else ", ".join(actions),
+                yes[algorithm.has_recurrence],
+                yes[actions != ["Box"]],
+                yes[algorithm.can_share],
+                ", ".join(f"`{preset}`" for preset in presets),
+            )
+        )
+    head = ("`algo=`", "what it is", "actions", "recurrent", "masks", "workers", "presets")
+    return markdown(head, rows)
+
+
+def presets_table() -> str:
+    rows = [(f"`{name}`", summary_of(name).rstrip("."), f"`{class_of(name).name}`") for name in PRESETS]
+    return markdown(("`algo=`", "what it is", "builds on"), [*rows])
 
 
 def algorithm_file(name: str) -> str:
     """Return the config of an algorithm, whose values are those that its dataclass declares."""
     module = importlib.import_module(ALGORITHMS[name].partition(":")[0])
     meaning = re.split(r" \(|[.\n]", str(module.__doc__))[0]
-    home = f"{module.__name__.replace('.', '/')}.py"
-    return f"# {meaning}.\n# Its values are in {home}: zoo train algo={name} --cfg job lists them.\n"
+    return f"# {meaning}.\n# Its values are in {home_of(name)}: zoo train algo={name} --cfg job lists them.\n"
 
 
 def preset_file(name: str) -> str:
     """Return the config of a preset: what its class has otherwise than its algorithm."""
-    preset = getattr(zoo, CLASS_NAMES[name])
+    preset = class_of(name)
     algorithm = algorithm_class(preset.name)
     usual = defaults(algorithm.config_class)
     own = [each for each in dataclasses.fields(preset.config_class) if each.default != usual[each.name]]
-    meaning = str(inspect.getdoc(preset)).splitlines()[0]
-    home = f"{MODULES[CLASS_NAMES[name]].replace('.', '/')}.py"
-    lines = [f"# {meaning}", f"# From {home}, by make docs.", "defaults:"]
+    lines = [f"# {summary_of(name)}", f"# From {home_of(name)}, by make docs.", "defaults:"]
     lines.append(f"  - {preset.name}")
     if preset.usual_policy != algorithm.usual_policy:
         lines.append(f"  - override /policy: {preset.usual_policy}")
-    if name == f"her_{preset.name}":
-        lines.append("  - override /replay: hindsight")
+    lines += [f"  - override /replay: {replay}" for replay in getattr(preset, "usual_replay", ())]
     lines.append("  - _self_")
     values = [f"{each.name}: {as_yaml(each.default)}" for each in own]
     meanings = [each.metadata["help"] for each in own]
@@ -210,7 +286,8 @@ def table_of(what: str, path: str | None) -> str:
         return fields_table(str(path))
     if what == "speed":
         return speed_table(str(path))
-    tables = {"old names": old_names_table, "scores": scores_table, "collection": collection_sections}
+    tables = {"algorithms": algorithms_table, "presets": presets_table, "old names": old_names_table}
+    tables |= {"scores": scores_table, "collection": collection_sections}
     return tables[what]()
 
 

@@ -91,22 +91,22 @@ from zoo.tuning.tune import tune as tune
 from zoo.version import __version__ as __version__
 
 class A2C(_A2C):
-    """A2C with n-step returns or GAE, and RMSprop in TensorFlow's form by default.
+    """Advantage actor-critic, with n-step returns or GAE, and RMSprop in TensorFlow's form by default.
 
     Hyperparameters:
         learning_rate (ScheduleValue, default 0.0007, ≥ 0): step size of the optimizer
         n_steps (int, default 5, ≥ 1): steps of each environment in a rollout [steps]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        gae_lambda (float, default 1.0, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
-            n-step returns
-        normalize_advantage (bool, default False): standardise the advantages of each batch that is
-            learned from
-        ent_coef (float, default 0.01, ≥ 0): weight of the entropy bonus
         max_grad_norm (float | None, default 0.5, > 0): bound of the gradient's norm; null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
         reward_model (dict[str, Any] | None, default None): rewards of your own, a `RewardModel`:
             {_target_: module.Class, …}; null: the environment's
+        gae_lambda (float, default 1.0, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
+            n-step returns
+        normalize_advantage (bool, default False): standardise the advantages of each batch that is
+            learned from
+        ent_coef (float, default 0.01, ≥ 0): weight of the entropy bonus
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -136,12 +136,12 @@ class A2C(_A2C):
         action_space: spaces.Space[Any] | None = None,
         n_steps: int = 5,
         gamma: float = 0.99,
-        gae_lambda: float = 1.0,
-        normalize_advantage: bool = False,
-        ent_coef: float = 0.01,
         max_grad_norm: float | None = 0.5,
         chunk_length: int | None = None,
         reward_model: dict[str, Any] | None = None,
+        gae_lambda: float = 1.0,
+        normalize_advantage: bool = False,
+        ent_coef: float = 0.01,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         vf_coef: float = 0.25,
@@ -152,7 +152,7 @@ class A2C(_A2C):
     ) -> None: ...
 
 class ACER(_ACER):
-    """ACER, for Box actions with the paper's stochastic dueling network.
+    """Actor-critic with experience replay: Retrace, truncated importance weights, trust region.
 
     Hyperparameters:
         learning_rate (ScheduleValue, default 'lin_7e-4', ≥ 0): step size of RMSprop
@@ -209,22 +209,22 @@ class ACER(_ACER):
     ) -> None: ...
 
 class ACKTR(_ACKTR):
-    """ACKTR, for actions that are no tuples or dictionaries.
+    """Actor-critic by natural gradients (K-FAC) within a trust region.
 
     Hyperparameters:
         learning_rate (ScheduleValue, default 'lin_0.25', ≥ 0): step size of the optimizer
         n_steps (int, default 20, ≥ 1): steps of each environment in a rollout [steps]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        gae_lambda (float, default 1.0, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
-            n-step returns
-        normalize_advantage (bool | None, default None): standardise the advantages of each rollout;
-            null: where actions are Box
-        ent_coef (float, default 0.01, ≥ 0): weight of the entropy bonus
         max_grad_norm (float | None, default 0.5, > 0): bound of the gradient's norm; null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
         reward_model (dict[str, Any] | None, default None): rewards of your own, a `RewardModel`:
             {_target_: module.Class, …}; null: the environment's
+        gae_lambda (float, default 1.0, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
+            n-step returns
+        normalize_advantage (bool | None, default None): standardise the advantages of each rollout;
+            null: where actions are Box
+        ent_coef (float, default 0.01, ≥ 0): weight of the entropy bonus
         vf_coef (float, default 0.25, ≥ 0): weight of the value's mean squared error
         kfac_clip (float, default 0.001, > 0): twice the KL divergence, by the quadratic model of it,
             that a step may cause
@@ -257,12 +257,12 @@ class ACKTR(_ACKTR):
         action_space: spaces.Space[Any] | None = None,
         n_steps: int = 20,
         gamma: float = 0.99,
-        gae_lambda: float = 1.0,
-        normalize_advantage: bool | None = None,
-        ent_coef: float = 0.01,
         max_grad_norm: float | None = 0.5,
         chunk_length: int | None = None,
         reward_model: dict[str, Any] | None = None,
+        gae_lambda: float = 1.0,
+        normalize_advantage: bool | None = None,
+        ent_coef: float = 0.01,
         vf_coef: float = 0.25,
         kfac_clip: float = 0.001,
         kfac_update: int = 10,
@@ -275,7 +275,7 @@ class ACKTR(_ACKTR):
     ) -> None: ...
 
 class ARS(_ARS):
-    """ARS with linear policies, as in the paper, or with hidden layers.
+    """Augmented random search of linear policies, as in the paper, or of networks.
 
     Hyperparameters:
         n_delta (int, default 8, ≥ 1): random directions of an update; each is tried both ways
@@ -321,7 +321,7 @@ class ARS(_ARS):
     ) -> None: ...
 
 class BC(_BC):
-    """Behaviour cloning of ``dataset``: `ExpertData`, or the path of a file that `read_expert` reads.
+    """Behaviour cloning: what an expert did, learned from ``dataset``, `ExpertData` or a file of it.
 
     Hyperparameters:
         n_episodes (int | None, default None, ≥ 1): episodes to use, the first ones; null: all
@@ -361,7 +361,7 @@ class BC(_BC):
     ) -> None: ...
 
 class DDPG(_DDPG):
-    """DDPG as in Stable-Baselines: actor and critic step from the same weights, then both targets follow.
+    """Deep deterministic policy gradient: noise on actions or parameters, pop-art, each on a switch.
 
     Hyperparameters:
         learning_rate (ScheduleValue, default 0.001, ≥ 0): step size of Adam
@@ -437,7 +437,7 @@ class DDPG(_DDPG):
     ) -> None: ...
 
 class DQN(_DQN):
-    """DQN, by default double and dueling as in Stable-Baselines; both off is Stable-Baselines3's.
+    """Deep Q-learning, by default double and dueling; both off is Stable-Baselines3's.
 
     Hyperparameters:
         learning_rate (ScheduleValue, default 0.0005, ≥ 0): step size of Adam
@@ -502,7 +502,7 @@ class DQN(_DQN):
     ) -> None: ...
 
 class GAIL(_GAIL):
-    """Imitates the expert of ``dataset``: `ExpertData`, or the path of a file that `read_expert` reads.
+    """Generative adversarial imitation of the expert of ``dataset``, `ExpertData` or a file of it.
 
     ``generator`` names the algorithm that learns, "trpo" unless another is given: the model is of its
     class, too. Hyperparameters are the discriminator's and that algorithm's. Without a dataset it can act,
@@ -529,15 +529,15 @@ class GAIL(_GAIL):
         learning_rate (ScheduleValue, default 0.001, ≥ 0): step size of the critic's optimizer
         n_steps (int, default 2048, ≥ 1): steps of each environment in a rollout [steps]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        max_grad_norm (float | None, default None, > 0): bound of the norm of the critic's gradient;
+            null: none
+        chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
+            learns from, which divides n_steps; null: the longest up to 32 [steps]
         gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
             n-step returns
         normalize_advantage (bool, default True): standardise the advantages of each batch that is
             learned from
         ent_coef (float, default 0.0, ≥ 0): weight of the entropy bonus
-        max_grad_norm (float | None, default None, > 0): bound of the norm of the critic's gradient;
-            null: none
-        chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
-            learns from, which divides n_steps; null: the longest up to 32 [steps]
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -588,11 +588,11 @@ class GAIL(_GAIL):
         g_step: int = 3,
         n_steps: int = 2048,
         gamma: float = 0.99,
+        max_grad_norm: float | None = None,
+        chunk_length: int | None = None,
         gae_lambda: float = 0.95,
         normalize_advantage: bool = True,
         ent_coef: float = 0.0,
-        max_grad_norm: float | None = None,
-        chunk_length: int | None = None,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         target_kl: float = 0.01,
@@ -626,22 +626,22 @@ class MaskablePPO(_MaskablePPO, PPO):
     """PPO2 with the defaults of SB3-Contrib's MaskablePPO; masks come from the environment."""
 
 class PPO(_PPO):
-    """PPO with the defaults of Stable-Baselines3: `PPO2` with other hyperparameters.
+    """PPO with the defaults of Stable-Baselines3.
 
     Hyperparameters:
         learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of the optimizer
         n_steps (int, default 2048, ≥ 1): steps of each environment in a rollout [steps]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
-            n-step returns
-        normalize_advantage (bool, default True): standardise the advantages of each batch that is
-            learned from
-        ent_coef (float, default 0.0, ≥ 0): weight of the entropy bonus
         max_grad_norm (float | None, default 0.5, > 0): bound of the gradient's norm; null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
         reward_model (dict[str, Any] | None, default None): rewards of your own, a `RewardModel`:
             {_target_: module.Class, …}; null: the environment's
+        gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
+            n-step returns
+        normalize_advantage (bool, default True): standardise the advantages of each batch that is
+            learned from
+        ent_coef (float, default 0.0, ≥ 0): weight of the entropy bonus
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -677,12 +677,12 @@ class PPO(_PPO):
         action_space: spaces.Space[Any] | None = None,
         n_steps: int = 2048,
         gamma: float = 0.99,
-        gae_lambda: float = 0.95,
-        normalize_advantage: bool = True,
-        ent_coef: float = 0.0,
         max_grad_norm: float | None = 0.5,
         chunk_length: int | None = None,
         reward_model: dict[str, Any] | None = None,
+        gae_lambda: float = 0.95,
+        normalize_advantage: bool = True,
+        ent_coef: float = 0.0,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         vf_coef: float = 0.5,
@@ -696,22 +696,22 @@ class PPO(_PPO):
     ) -> None: ...
 
 class PPO1(_PPO1):
-    """PPO with clipped surrogate and whole batches standardised, as in Stable-Baselines' PPO1.
+    """Proximal policy optimisation whose workers standardise a batch each, as Stable-Baselines' PPO1.
 
     Hyperparameters:
         learning_rate (ScheduleValue, default 'lin_1e-3', ≥ 0): step size of the optimizer
         n_steps (int, default 256, ≥ 1): steps of each environment in a rollout [steps]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
-            n-step returns
-        normalize_advantage (bool, default True): standardise the advantages of each batch that is
-            learned from
-        ent_coef (float, default 0.01, ≥ 0): weight of the entropy bonus
         max_grad_norm (float | None, default None, > 0): bound of the gradient's norm; null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
         reward_model (dict[str, Any] | None, default None): rewards of your own, a `RewardModel`:
             {_target_: module.Class, …}; null: the environment's
+        gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
+            n-step returns
+        normalize_advantage (bool, default True): standardise the advantages of each batch that is
+            learned from
+        ent_coef (float, default 0.01, ≥ 0): weight of the entropy bonus
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -742,12 +742,12 @@ class PPO1(_PPO1):
         action_space: spaces.Space[Any] | None = None,
         n_steps: int = 256,
         gamma: float = 0.99,
-        gae_lambda: float = 0.95,
-        normalize_advantage: bool = True,
-        ent_coef: float = 0.01,
         max_grad_norm: float | None = None,
         chunk_length: int | None = None,
         reward_model: dict[str, Any] | None = None,
+        gae_lambda: float = 0.95,
+        normalize_advantage: bool = True,
+        ent_coef: float = 0.01,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         vf_coef: float = 1.0,
@@ -758,22 +758,22 @@ class PPO1(_PPO1):
     ) -> None: ...
 
 class PPO2(_PPO2):
-    """PPO with clipped surrogate and, by default, clipped values, as in Stable-Baselines' PPO2.
+    """Proximal policy optimisation, with clipped values and the defaults of Stable-Baselines' PPO2.
 
     Hyperparameters:
         learning_rate (ScheduleValue, default 0.00025, ≥ 0): step size of the optimizer
         n_steps (int, default 128, ≥ 1): steps of each environment in a rollout [steps]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
-            n-step returns
-        normalize_advantage (bool, default True): standardise the advantages of each batch that is
-            learned from
-        ent_coef (float, default 0.01, ≥ 0): weight of the entropy bonus
         max_grad_norm (float | None, default 0.5, > 0): bound of the gradient's norm; null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
         reward_model (dict[str, Any] | None, default None): rewards of your own, a `RewardModel`:
             {_target_: module.Class, …}; null: the environment's
+        gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
+            n-step returns
+        normalize_advantage (bool, default True): standardise the advantages of each batch that is
+            learned from
+        ent_coef (float, default 0.01, ≥ 0): weight of the entropy bonus
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -809,12 +809,12 @@ class PPO2(_PPO2):
         action_space: spaces.Space[Any] | None = None,
         n_steps: int = 128,
         gamma: float = 0.99,
-        gae_lambda: float = 0.95,
-        normalize_advantage: bool = True,
-        ent_coef: float = 0.01,
         max_grad_norm: float | None = 0.5,
         chunk_length: int | None = None,
         reward_model: dict[str, Any] | None = None,
+        gae_lambda: float = 0.95,
+        normalize_advantage: bool = True,
+        ent_coef: float = 0.01,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         vf_coef: float = 0.25,
@@ -828,7 +828,7 @@ class PPO2(_PPO2):
     ) -> None: ...
 
 class QRDQN(_QRDQN):
-    """QR-DQN, by default neither double nor dueling, as in SB3-Contrib.
+    """Quantile regression DQN, by default neither double nor dueling, as in SB3-Contrib.
 
     Hyperparameters:
         learning_rate (ScheduleValue, default 5e-05, ≥ 0): step size of Adam
@@ -901,16 +901,16 @@ class RecurrentPPO(_RecurrentPPO):
         learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of the optimizer
         n_steps (int, default 128, ≥ 1): steps of each environment in a rollout [steps]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
-            n-step returns
-        normalize_advantage (bool, default True): standardise the advantages of each batch that is
-            learned from
-        ent_coef (float, default 0.0, ≥ 0): weight of the entropy bonus
         max_grad_norm (float | None, default 0.5, > 0): bound of the gradient's norm; null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
         reward_model (dict[str, Any] | None, default None): rewards of your own, a `RewardModel`:
             {_target_: module.Class, …}; null: the environment's
+        gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
+            n-step returns
+        normalize_advantage (bool, default True): standardise the advantages of each batch that is
+            learned from
+        ent_coef (float, default 0.0, ≥ 0): weight of the entropy bonus
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -946,12 +946,12 @@ class RecurrentPPO(_RecurrentPPO):
         action_space: spaces.Space[Any] | None = None,
         n_steps: int = 128,
         gamma: float = 0.99,
-        gae_lambda: float = 0.95,
-        normalize_advantage: bool = True,
-        ent_coef: float = 0.0,
         max_grad_norm: float | None = 0.5,
         chunk_length: int | None = None,
         reward_model: dict[str, Any] | None = None,
+        gae_lambda: float = 0.95,
+        normalize_advantage: bool = True,
+        ent_coef: float = 0.0,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         vf_coef: float = 0.5,
@@ -965,7 +965,7 @@ class RecurrentPPO(_RecurrentPPO):
     ) -> None: ...
 
 class SAC(_SAC):
-    """SAC without a separate state-value network, with a learned entropy coefficient by default.
+    """Soft actor-critic with a learned entropy coefficient, without a separate state-value network.
 
     Hyperparameters:
         learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of Adam
@@ -1036,11 +1036,12 @@ class SAC(_SAC):
     ) -> None: ...
 
 class TD3(_TD3):
-    """TD3, with Stable-Baselines' values, which updates 100 times after every 100 steps.
+    """Twin delayed deep deterministic policy gradient: delayed actor, smoothed targets.
 
-    Stable-Baselines3's are `buffer_size=1e6, batch_size=256, learning_rate=1e-3, train_freq=1,
-    gradient_steps=1`. The networks are 400-300 by default as there, and as in the paper; Stable-Baselines'
-    are 64-64. Without `action_noise` nothing explores once `learning_starts` is over, as in both.
+    It updates 100 times after every 100 steps, as Stable-Baselines does. Stable-Baselines3's values are
+    `buffer_size=1e6, batch_size=256, learning_rate=1e-3, train_freq=1, gradient_steps=1`. The networks are
+    400-300 by default as there, and as in the paper; Stable-Baselines' are 64-64. Without `action_noise`
+    nothing explores once `learning_starts` is over, as in both.
 
     Hyperparameters:
         learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of Adam
@@ -1103,7 +1104,7 @@ class TD3(_TD3):
     ) -> None: ...
 
 class TQC(_TQC):
-    """TQC, with SB3-Contrib's values. All but what the critics' values mean is SAC's.
+    """Soft actor-critic with truncated quantile critics, with SB3-Contrib's values.
 
     Hyperparameters:
         learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of Adam
@@ -1179,23 +1180,23 @@ class TQC(_TQC):
     ) -> None: ...
 
 class TRPO(_TRPO):
-    """TRPO with SB3-Contrib's defaults; its KL divergence sums over action dimensions, as in the paper.
+    """Trust region policy optimisation: conjugate gradient and line search, with SB3-Contrib's defaults.
 
     Hyperparameters:
         learning_rate (ScheduleValue, default 0.001, ≥ 0): step size of the critic's optimizer
         n_steps (int, default 2048, ≥ 1): steps of each environment in a rollout [steps]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
-            n-step returns
-        normalize_advantage (bool, default True): standardise the advantages of each batch that is
-            learned from
-        ent_coef (float, default 0.0, ≥ 0): weight of the entropy bonus
         max_grad_norm (float | None, default None, > 0): bound of the norm of the critic's gradient;
             null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
         reward_model (dict[str, Any] | None, default None): rewards of your own, a `RewardModel`:
             {_target_: module.Class, …}; null: the environment's
+        gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
+            n-step returns
+        normalize_advantage (bool, default True): standardise the advantages of each batch that is
+            learned from
+        ent_coef (float, default 0.0, ≥ 0): weight of the entropy bonus
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -1233,12 +1234,12 @@ class TRPO(_TRPO):
         action_space: spaces.Space[Any] | None = None,
         n_steps: int = 2048,
         gamma: float = 0.99,
-        gae_lambda: float = 0.95,
-        normalize_advantage: bool = True,
-        ent_coef: float = 0.0,
         max_grad_norm: float | None = None,
         chunk_length: int | None = None,
         reward_model: dict[str, Any] | None = None,
+        gae_lambda: float = 0.95,
+        normalize_advantage: bool = True,
+        ent_coef: float = 0.0,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         target_kl: float = 0.01,

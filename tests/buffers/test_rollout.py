@@ -91,6 +91,15 @@ def add_steps(buffer: RolloutBuffer, stepped: Any) -> list[bool]:
     return fullness
 
 
+def test_lambda_returns_go_with_q_learning() -> None:
+    """Values are the largest of Q; the numbers are by hand, the second of an episode that ended at step 1."""
+    rewards, values, last = np.float32([[1], [0], [2]]), np.float32([[9], [3], [5]]), np.float32([4])
+    for dones, expected in ([0, 0, 0], [4.4965, 4.77, 5.6]), ([0, 1, 0], [2.35, 0, 5.6]):
+        ended = np.array(dones, bool)[:, None]
+        returns = values + generalized_advantages(rewards, values, last, ended, 0.9, 0.5)
+        np.testing.assert_allclose(returns[:, 0], expected, rtol=1e-6, atol=1e-6)
+
+
 def test_rows_go_step_by_step_through_the_environments() -> None:
     rows = filled(3, 2).rows()
     assert rows["actions"].tolist() == [0, 1, 10, 11, 20, 21]

@@ -11,8 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
+from zoo.algorithms.agent import choices, ranges, searched
 from zoo.algorithms.arguments import SdeConfig
-from zoo.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyConfig, standardized
+from zoo.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyConfig, RolloutBatch, standardized
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.optimizers import Adam, Optimizer, RMSprop
 from zoo.optim.update_runner import State, StepResult
@@ -33,10 +34,16 @@ class A2CConfig(SdeConfig, OnPolicyConfig):
 
 
 class A2C(OnPolicyAlgorithm):
-    """A2C with n-step returns or GAE, and RMSprop in TensorFlow's form by default."""
+    """Advantage actor-critic, with n-step returns or GAE, and RMSprop in TensorFlow's form by default."""
 
     name = "a2c"
     config_class = A2CConfig
+    search_space = searched(
+        OnPolicyAlgorithm.search_space,
+        ranges("log", n_steps=(4, 256), max_grad_norm=(0.3, 5.0)),
+        ranges("even", ent_coef=(0.0, 0.1), vf_coef=(0.1, 1.0)),
+        choices(normalize_advantage=[False, True], use_rms_prop=[True, False]),
+    )
 
     config: A2CConfig
 
@@ -50,8 +57,8 @@ class A2C(OnPolicyAlgorithm):
         rollout, rates = self.finished_rollout(), self.rates(self._progress_before)
         self._take_steps(self._gradient_step, rollout, rates["learning_rate"].reshape(1))
 
-    def _gradient_step(self, state: State, rollout: Any, learning_rate: Tensor) -> StepResult:
-        rollout, policy = dict(rollout), self.updater.module(state)
+    def _gradient_step(self, state: State, rollout: RolloutBatch, learning_rate: Tensor) -> StepResult:
+        rollout, policy = rollout.copy(), self.updater.module(state)
         parameters, values, _ = policy(rollout, rollout.get("states"))
         log_prob, entropy = self.policy.head.log_prob_and_entropy(parameters, rollout["actions"])
         if self.config.normalize_advantage:
@@ -62,7 +69,7 @@ class A2C(OnPolicyAlgorithm):
 
 
 def actor_critic_loss(
-    config: Any, log_prob: Tensor, entropy: Tensor, values: Tensor, rollout: dict[str, Any]
+    config: Any, log_prob: Tensor, entropy: Tensor, values: Tensor, rollout: RolloutBatch
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the loss of actor and critic on a rollout, whose columns these are; its parts as metrics.
 

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from zoo.algorithms.agent import choices, ranges, searched
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import make_policy
 from zoo.algorithms.collector import Array
@@ -82,10 +83,19 @@ class ACERConfig:
 
 
 class ACER(Algorithm):
-    """ACER, for Box actions with the paper's stochastic dueling network."""
+    """Actor-critic with experience replay: Retrace, truncated importance weights, trust region."""
 
     name = "acer"
     config_class = ACERConfig
+    search_space = searched(
+        Algorithm.search_space,
+        ranges("log falling", learning_rate=(1e-4, 1e-2)),
+        ranges("log", n_steps=(4, 64), correction_term=(1.0, 20.0), delta=(0.05, 5.0)),
+        ranges("log", max_grad_norm=(0.5, 40.0)),
+        ranges("log complement", gamma=(0.9, 0.9999), alpha=(0.9, 0.999), rms_prop_decay=(0.9, 0.999)),
+        ranges("even", q_coef=(0.1, 1.0), ent_coef=(0.0, 0.1)),
+        choices(replay_ratio=[0, 1, 2, 4, 8]),
+    )
     supported_actions = (spaces.Box, spaces.Discrete)
     can_share = False  # Workers would draw different numbers of replays.
     has_recurrence = True

@@ -16,11 +16,13 @@ from gymnasium import spaces
 from torch import Tensor
 
 from zoo.algorithms.a2c import actor_critic_loss
+from zoo.algorithms.agent import NET_ARCHS, NETWORKS, choices, ranges, searched
 from zoo.algorithms.collector import check_parameters
 from zoo.algorithms.on_policy import (
     PLAIN_ACTIONS,
     OnPolicyAlgorithm,
     OnPolicyConfig,
+    RolloutBatch,
     standardized,
 )
 from zoo.config.fields import hyperparameter, with_defaults
@@ -60,9 +62,18 @@ class ACKTRConfig(OnPolicyConfig):
 
 
 class ACKTR(OnPolicyAlgorithm):
-    """ACKTR, for actions that are no tuples or dictionaries."""
+    """Actor-critic by natural gradients (K-FAC) within a trust region."""
 
     name = "acktr"
+    search_space = searched(
+        OnPolicyAlgorithm.search_space,
+        ranges("log falling", learning_rate=(1e-3, 0.5)),
+        ranges("log", n_steps=(8, 2048), kfac_clip=(1e-4, 3e-2), vf_fisher_coef=(0.1, 3.0)),
+        ranges("log", kfac_damping=(1e-3, 0.1)),
+        ranges("even", ent_coef=(0.0, 0.1), vf_coef=(0.1, 1.0)),
+        choices(normalize_advantage=[None, False, True]),
+        policy=NETWORKS | choices(net_arch={**NET_ARCHS, "shared": {"shared": [256, 256]}}),
+    )
     config_class = ACKTRConfig
     supported_actions = PLAIN_ACTIONS
 
@@ -102,7 +113,8 @@ class ACKTR(OnPolicyAlgorithm):
             raise
 
     def _gradient_step(self, state: State, shared: Any, noise: Tensor) -> StepResult:
-        config, rollout, policy = self.config, dict(shared["rollout"]), self.updater.module(state)
+        config, policy = self.config, self.updater.module(state)
+        rollout: RolloutBatch = shared["rollout"].copy()
         with self.kfac.recording() as watch, unrolled():
             parameters, values, _ = policy(rollout, rollout.get("states"))
         log_prob, entropy = self.policy.head.log_prob_and_entropy(parameters, rollout["actions"])

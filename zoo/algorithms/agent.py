@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterable, Mapping
+from collections import ChainMap
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -41,6 +42,43 @@ from zoo.optim.runtime import Runtime, torch_settings
 from zoo.policies.acting import ActingPolicy, PolicyMode, make_action_adapter, make_mirror
 from zoo.policies.actor_critic import PolicyInput
 
+SCALES: dict[str, dict[str, Any]] = {
+    "even": {},
+    "log": {"log": True},
+    "complement": {"complement": True},
+    "powers": {"powers_of": 2},
+    "falling": {"schedules": ["constant", "linear"]},
+}
+
+
+def ranges(scale: str, at_most: Sequence[Any] = (), **bounds: tuple[float, float]) -> dict[str, Any]:
+    """Dimensions of a search space, of whole numbers between integers; ``scale`` is words of `SCALES`.
+
+    ``at_most`` are settings and numbers whose product no value exceeds.
+    """
+    options = {key: value for word in scale.split() for key, value in SCALES[word].items()}
+    options |= {"at_most": [*at_most]} if at_most else {}
+    return {
+        name: {"type": "int" if isinstance(low, int) else "float", "low": low, "high": high, **options}
+        for name, (low, high) in bounds.items()
+    }
+
+
+def choices(**values: Any) -> dict[str, Any]:
+    """Dimensions of a search space with some values each, of which lists and mappings have names."""
+    return {name: {"type": "categorical", "choices": listed} for name, listed in values.items()}
+
+
+def searched(base: Mapping[str, Any], *of_algo: Mapping[str, Any], **sections: Any) -> dict[str, Any]:
+    """Search space of what builds on ``base``: with these dimensions, and others in these sections."""
+    dimensions = ChainMap(*map(dict, of_algo[::-1]), base.get("algo", {}))
+    return {"algo": {}} | {**base, "algo": dict(dimensions), **sections}
+
+
+NET_ARCHS = {"default": None, "small": [64, 64], "medium": [256, 256]}
+NETWORKS = choices(net_arch=NET_ARCHS, activation=[None, "tanh", "relu"])
+"""Dimensions of most policies."""
+
 if TYPE_CHECKING:
     from zoo.agents.agent_folder import AgentFiles
 
@@ -69,8 +107,8 @@ class Agent:
     """Whether its policies may be recurrent."""
     of_preset: ClassVar[str | None] = None
     """The preset that a class stands for, which has other defaults, or another replay, than its algorithm."""
-    search_space: ClassVar[Mapping[str, Any]] = {}
-    """What `zoo tune` searches, by section, where no file in ``conf/tune/space`` says it."""
+    search_space: ClassVar[Mapping[str, Any]] = {"policy": NETWORKS}
+    """What `zoo tune` searches, by section; `make docs` writes Zoo's to ``conf/tune/space``."""
     preset: str | None = None
     """Name of the preset, or None."""
 

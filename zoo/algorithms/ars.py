@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from zoo.algorithms.agent import choices, ranges, searched
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.collector import Collector, check_collected
 from zoo.algorithms.on_policy import PLAIN_ACTIONS
@@ -174,7 +175,7 @@ class RowMoments:
 
 
 class ARS(Algorithm):
-    """ARS with linear policies, as in the paper, or with hidden layers."""
+    """Augmented random search of linear policies, as in the paper, or of networks."""
 
     name = "ars"
     config_class = ARSConfig
@@ -182,6 +183,16 @@ class ARS(Algorithm):
     policy_class = LinearPolicy
     collector_class = PopulationRollout
     usual_policy = "LinearPolicy"
+    search_space = searched(
+        Algorithm.search_space,
+        ranges("log falling", learning_rate=(1e-3, 0.1)),
+        ranges("log", n_delta=(1, 256), delta_std=(5e-3, 0.3)),
+        ranges("even", n_eval_episodes=(1, 3)),
+        choices(n_top=[None, 1]),
+        policy=choices(
+            net_arch={"linear": [], "tiny": [16], "narrow": [32], "small": [64, 64], "wide": [128, 64]}
+        ),
+    )
 
     config: ARSConfig
     policy: LinearPolicy

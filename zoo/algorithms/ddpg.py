@@ -16,13 +16,17 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from zoo.algorithms.agent import choices, searched
 from zoo.algorithms.collector import Array
 from zoo.algorithms.off_policy import (
+    HINDSIGHT,
+    NOISES,
     ContinuousAlgorithm,
     ContinuousConfig,
     critic_passes,
     mean_loss,
     td_errors,
+    with_hindsight,
 )
 from zoo.algorithms.saving import check_policy_parameters, check_tensors, named_parameters
 from zoo.buffers.arrays import transform
@@ -89,10 +93,16 @@ class DDPGPolicy(DeterministicPolicy):
 
 
 class DDPG(ContinuousAlgorithm):
-    """DDPG as in Stable-Baselines: actor and critic step from the same weights, then both targets follow."""
+    """Deep deterministic policy gradient: noise on actions or parameters, pop-art, each on a switch."""
 
     name = "ddpg"
     config_class = DDPGConfig
+    search_space = searched(
+        ContinuousAlgorithm.search_space,
+        NOISES,
+        choices(actor_learning_rate=[None, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3]),
+        choices(critic_l2_reg=[0.0, 0.001, 0.01]),
+    )
     policy_class = DDPGPolicy
     targets_of: ClassVar[dict[str, str]] = {"target_actor": "actor", "target_critics": "critics"}
 
@@ -229,4 +239,5 @@ class HerDDPG(DDPG):
     """DDPG with hindsight replay."""
 
     of_preset = "her_ddpg"
-    usual_replay: ClassVar[dict[str, Any]] = {"hindsight": {}}
+    usual_replay = HINDSIGHT
+    search_space = with_hindsight(DDPG)

@@ -17,7 +17,16 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyConfig, mean_loss, td_errors
+from zoo.algorithms.agent import NET_ARCHS, choices, ranges, searched
+from zoo.algorithms.off_policy import (
+    FEW_STEPS,
+    HINDSIGHT,
+    OffPolicyAlgorithm,
+    OffPolicyConfig,
+    mean_loss,
+    td_errors,
+    with_hindsight,
+)
 from zoo.buffers.arrays import Arrays
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.config.schedules import Schedule
@@ -54,10 +63,21 @@ class DQNConfig(OffPolicyConfig):
 
 
 class DQN(OffPolicyAlgorithm):
-    """DQN, by default double and dueling as in Stable-Baselines; both off is Stable-Baselines3's."""
+    """Deep Q-learning, by default double and dueling; both off is Stable-Baselines3's."""
 
     name = "dqn"
     config_class = DQNConfig
+    search_space = searched(
+        OffPolicyAlgorithm.search_space,
+        ranges("log falling", learning_rate=(1e-5, 1e-2)),
+        ranges("powers", batch_size=(16, 512)),
+        ranges("log", FEW_STEPS, learning_starts=(100, 100_000)),
+        ranges("log", target_update_interval=(1, 20_000)),
+        ranges("even", exploration_fraction=(0.01, 0.5), exploration_final_eps=(0.0, 0.2)),
+        choices(double=[True, False], dueling=[True, False]),
+        choices(buffer_size=[10_000, 50_000, 100_000, 1_000_000]),
+        policy=choices(net_arch=NET_ARCHS),
+    )
     supported_actions = (spaces.Discrete,)
     policy_class: ClassVar[type[nn.Module]] = QNetwork
     targets_of: ClassVar[dict[str, str]] = {"target": "q_network"}
@@ -186,4 +206,5 @@ class HerDQN(DQN):
     """DQN with hindsight replay."""
 
     of_preset = "her_dqn"
-    usual_replay: ClassVar[dict[str, Any]] = {"hindsight": {}}
+    usual_replay = HINDSIGHT
+    search_space = with_hindsight(DQN)

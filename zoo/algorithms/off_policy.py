@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from torch import Tensor
 
+from zoo.algorithms.agent import NET_ARCHS, choices, ranges, searched
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import Policy
 from zoo.algorithms.saving import Attributes, RecurrentState
@@ -34,6 +35,10 @@ from zoo.policies.exploration import (
     StochasticExploration,
     make_action_noise,
 )
+
+FEW_STEPS = (0.2, "n_timesteps")
+"""What `learning_starts` is at most, where it is searched."""
+NOISES = {"action_noise": choices(type=["normal", "ornstein-uhlenbeck"]) | ranges("even", std=(0.05, 0.8))}
 
 BATCH_BYTES = 64 * 2**20  # bytes of sampled transitions that one call of the update runner may hold
 
@@ -97,6 +102,12 @@ class OffPolicyAlgorithm(Algorithm):
     recurrent: RecurrentState
 
     has_replay = True
+    search_space: ClassVar[Mapping[str, Any]] = searched(
+        Algorithm.search_space,
+        ranges("log complement", gamma=(0.9, 0.9999)),
+        ranges("powers", train_freq=(1, 256)),
+        choices(gradient_steps=[1, -1]),
+    )
     targets_of: ClassVar[Mapping[str, str]] = {}
     """The vectors of the state that follow others, target networks: the name of each, and of the other."""
     usual_replay: ClassVar[Mapping[str, Any]] = {}
@@ -286,6 +297,15 @@ class ContinuousAlgorithm(OffPolicyAlgorithm):
 
     supported_actions = (spaces.Box,)
     scales_actions = True
+    search_space = searched(
+        OffPolicyAlgorithm.search_space,
+        ranges("log falling", learning_rate=(3e-5, 3e-3)),
+        ranges("powers", batch_size=(32, 1024)),
+        ranges("log", FEW_STEPS, learning_starts=(100, 20_000)),
+        ranges("log", tau=(0.001, 0.1)),
+        choices(buffer_size=[50_000, 100_000, 200_000, 300_000, 1_000_000]),
+        policy=choices(net_arch={**NET_ARCHS, "pair": [128, 128], "large": [400, 300]}),
+    )
 
     config: ContinuousConfig
     policy: Any
@@ -310,6 +330,23 @@ class ContinuousAlgorithm(OffPolicyAlgorithm):
 
     def _action_noise(self) -> NormalNoise | None:
         return make_action_noise(self.config.action_noise, self.action_adapter.spec.shape[0])
+
+
+HINDSIGHT: Mapping[str, Any] = {"hindsight": {}}
+"""The ``replay`` of presets with hindsight."""
+
+
+def with_hindsight(algorithm: type[OffPolicyAlgorithm]) -> dict[str, Any]:
+    """Return an algorithm's search space with the dimensions of hindsight replay."""
+    base, widths = algorithm.search_space, {"wide": [256], "triple": 3 * [256], "deep": 3 * [512]}
+    net_archs = {**base["policy"]["net_arch"]["choices"], "pair": [128, 128], **widths}
+    goals = choices(goal_selection_strategy=["future", "final", "episode"])
+    return searched(
+        base,
+        ranges("powers", batch_size=(base["algo"]["batch_size"]["low"], 2048)),
+        policy=choices(net_arch=net_archs),
+        replay={"hindsight": goals | ranges("even", n_sampled_goal=(1, 8))},
+    )
 
 
 N_CRITIC_PASSES = 3

@@ -1,12 +1,12 @@
-"""On-policy algorithms: hyperparameters, rollouts of the current policy, advantages."""
+"""On-policy algorithms: hyperparameters, rollouts by any way of acting, values and advantages."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, cast
 
 import gymnasium as gym
 import numpy as np
@@ -14,9 +14,10 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from zoo.algorithms.agent import ranges, searched
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import Policy, sde_options
-from zoo.algorithms.collector import Array
+from zoo.algorithms.collector import Act, Array
 from zoo.algorithms.saving import RecurrentState
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec, split_rows, transform
 from zoo.buffers.rollout import RolloutBuffer, generalized_advantages
@@ -41,24 +42,20 @@ RAW, FOLLOWING = "raw_observations", "next_observations"
 
 USUAL_CHUNK = 32  # the longest sequences that a recurrent policy learns from by default
 
+IN_ROLLOUT = ("algo.n_steps", "n_envs")
+"""What a minibatch is at most, where its size is searched."""
+
 PIECE_BYTES = 64 * 2**20
 """Bytes that the observations of one forward pass without gradients may take, as floats."""
 
 
 @dataclass
-class OnPolicyConfig:
-    """Hyperparameters of all on-policy algorithms: of rollouts, and of what is learned from them."""
+class RolloutConfig:
+    """Hyperparameters of all that learn from rollouts, with a critic or without."""
 
     learning_rate: ScheduleValue = hyperparameter(3e-4, "step size of the optimizer", ge=0)
     n_steps: int = hyperparameter(128, "steps of each environment in a rollout", unit="steps", ge=1)
     gamma: float = hyperparameter(0.99, "discount factor", ge=0, le=1)
-    gae_lambda: float = hyperparameter(
-        0.95, "bias (0) against variance (1) of the advantages; 1: n-step returns", ge=0, le=1
-    )
-    normalize_advantage: bool = hyperparameter(
-        False, "standardise the advantages of each batch that is learned from"
-    )
-    ent_coef: float = hyperparameter(0.01, "weight of the entropy bonus", ge=0)
     max_grad_norm: float | None = hyperparameter(0.5, "bound of the gradient's norm; null: none", gt=0)
     chunk_length: int | None = hyperparameter(
         None,
@@ -72,12 +69,53 @@ class OnPolicyConfig:
     )
 
 
+@dataclass
+class OnPolicyConfig(RolloutConfig):
+    """Hyperparameters of all on-policy algorithms with a critic."""
+
+    gae_lambda: float = hyperparameter(
+        0.95, "bias (0) against variance (1) of the advantages; 1: n-step returns", ge=0, le=1
+    )
+    normalize_advantage: bool = hyperparameter(
+        False, "standardise the advantages of each batch that is learned from"
+    )
+    ent_coef: float = hyperparameter(0.01, "weight of the entropy bonus", ge=0)
+
+
+class RolloutBatch(TypedDict, total=False):
+    """Columns of a rollout with one row a step, (n_steps × n_envs, …), or some of these rows.
+
+    For a recurrent policy there is one row a sequence, (n_sequences, chunk_length, …), besides them
+    ``episode_starts``, and ``states`` (n_sequences, …) before each sequence.
+    """
+
+    observations: Any
+    actions: Any
+    action_masks: Tensor
+    episode_starts: Tensor
+    states: Tensor
+    values: Tensor
+    log_prob: Tensor
+    advantages: Tensor
+    returns: Tensor
+
+
 class OnPolicyAlgorithm(Algorithm):
-    """Collects ``n_steps`` steps of every environment with the current policy, then learns from them once."""
+    """Collects ``n_steps`` steps of every environment, then learns from them once.
+
+    By default actions are sampled from the distribution of an `ActorCritic`. Another way of acting is another
+    `_acts`; its policy needs ``values`` for `advantages`.
+    """
 
     supported_actions: ClassVar[tuple[type[spaces.Space[Any]], ...]] = ANY_ACTIONS
     policy_class = ActorCritic
     has_recurrence = True
+    search_space: ClassVar[Mapping[str, Any]] = searched(
+        Algorithm.search_space,
+        ranges("log falling", learning_rate=(1e-5, 1e-2)),
+        ranges("log complement", gamma=(0.9, 0.9999)),
+        ranges("even", gae_lambda=(0.8, 1.0)),
+    )
     uses_old_log_prob: ClassVar[bool] = False
     """Whether a finished rollout has the log-probabilities of its actions."""
 
@@ -122,7 +160,7 @@ class OnPolicyAlgorithm(Algorithm):
     def _specs(self, *, normalized: bool = False) -> dict[str, Any]:
         specs = super()._specs(normalized=normalized)
         has_convolutions = any(isinstance(module, nn.Conv2d) for module in self.policy.modules())
-        is_slow = has_convolutions and self.device.type == "cpu"
+        is_slow = has_convolutions and self.device.type == "cpu" and isinstance(self.policy, ActorCritic)
         if is_slow and self.recurrent.array is None:  # then values are cheapest with the actions
             specs["values"] = ArraySpec((), np.float32)
             if self.uses_old_log_prob:
@@ -165,10 +203,10 @@ class OnPolicyAlgorithm(Algorithm):
         """Step until each environment has ``n_steps`` steps; the first to have them step on meanwhile."""
         self._progress_before = self.progress
         self.buffer.start()
-        noise, resets_later = self._sampling_noise(), self.collector.envs.next_step_autoreset
+        acts, resets_later = self._acts(), self.collector.envs.next_step_autoreset
         is_filling = True
         while is_filling:
-            self._interact(partial(self._act_with, next(noise)), self._store)
+            self._interact(next(acts), self._store)
             is_filling = not self.buffer.is_full
             if resets_later:  # workers step as often as the slowest of them
                 is_filling = self.distributed.total(is_filling) > 0
@@ -196,14 +234,15 @@ class OnPolicyAlgorithm(Algorithm):
             states = None if state is None else state[envs]
             buffer.add_truncations(envs, self.collector.normalized(final), states)
 
-    def _sampling_noise(self) -> Iterator[Array]:
-        """Yield the noise of the actions at each step of a rollout, (n_envs, …)."""
+    def _acts(self) -> Iterator[Act]:
+        """Yield what acts in all environments, anew for each step of a rollout."""
         head, config = self.acting.head, cast(Any, self.config)
         held = SdeNoise(head, config.sde_sample_freq) if getattr(config, "use_sde", False) else None
         while held is not None:
-            yield held.next(self.rng, self.n_envs)
+            yield partial(self._act_with, held.next(self.rng, self.n_envs))
         while True:
-            yield from head.noise(self.rng, (self.buffer.n_steps, self.n_envs))
+            for noise in head.noise(self.rng, (self.buffer.n_steps, self.n_envs)):
+                yield partial(self._act_with, noise)
 
     def _act_with(self, noise: Array, policy_input: PolicyInput) -> dict[str, Arrays]:
         if "values" in self.buffer.columns:
@@ -215,35 +254,34 @@ class OnPolicyAlgorithm(Algorithm):
 
     # -- the finished rollout ---------------------------------------------------------------------------
 
-    def finished_rollout(self) -> dict[str, Any]:
-        """Return the rollout as tensors with one row a step, (n_steps × n_envs, …).
-
-        Its own columns, ``values`` (and ``log_prob`` where `uses_old_log_prob`) of the policy that collected
-        it, ``advantages`` and ``returns``, which bootstrap truncated episodes from their final observations.
-
-        For a recurrent policy there is one row a sequence, (n_sequences, chunk_length, …), besides them
-        ``episode_starts``, and ``states`` (n_sequences, …) before each sequence.
-        """
+    def collected(self) -> RolloutBatch:
+        """Return what was stored for the policy, without values, as tensors."""
         rows = self.buffer.rows()
         rows = {name: column for name, column in rows.items() if name not in (RAW, FOLLOWING)}
-        rollout: dict[str, Any] = self._tensors(rows)
-        if "values" in rows:
-            values = rows["values"]
+        rollout: RolloutBatch = self._tensors(rows)
+        return rollout
+
+    def finished_rollout(self) -> RolloutBatch:
+        """Return what was stored, the policy's ``values`` of it, ``advantages`` and ``returns``.
+
+        There is ``log_prob`` too where `uses_old_log_prob`.
+        """
+        rollout, buffer = self.collected(), self.buffer
+        if "values" in buffer.columns:
+            values = buffer.columns["values"]
         elif self.uses_old_log_prob or self.recurrent.array is not None:
             rollout |= self._values_and_log_prob(rollout)
-            values = rollout["values"].cpu().numpy()
+            values = buffer.as_steps(rollout["values"].cpu().numpy())
         else:
-            values = np.concatenate(
-                [self.acting.values(part) for part in split_rows(rows, self._rows_at_once)]
-            )
-            rollout["values"] = self._tensors(values)
-        advantages, returns = self._advantages_and_returns(self.buffer.as_steps(values))
-        rollout["advantages"] = self._tensors(self.buffer.as_rows(advantages))
-        rollout["returns"] = self._tensors(self.buffer.as_rows(returns))
+            values = self.values_of_steps()
+            rollout["values"] = self._tensors(buffer.as_rows(values))
+        advantages = self.advantages(values, self.config.gae_lambda)
+        rollout["advantages"] = self._tensors(buffer.as_rows(advantages))
+        rollout["returns"] = self._tensors(buffer.as_rows(advantages + values))
         return rollout
 
     @torch.inference_mode()
-    def _values_and_log_prob(self, rollout: dict[str, Any]) -> dict[str, Tensor]:
+    def _values_and_log_prob(self, rollout: RolloutBatch) -> RolloutBatch:
         """Return the policy's values, and where needed the log-probabilities of the actions, of a rollout."""
         parts = []
         for rows in split_rows(rollout, self._rows_at_once):
@@ -251,10 +289,15 @@ class OnPolicyAlgorithm(Algorithm):
             parts.append({"values": values})
             if self.uses_old_log_prob:
                 parts[-1]["log_prob"] = self.policy.head.log_prob(parameters, rows["actions"])
-        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        return cast(RolloutBatch, {name: torch.cat([part[name] for part in parts]) for name in parts[0]})
 
-    def _advantages_and_returns(self, values: Array) -> tuple[Array, Array]:
-        """Return both for values (n_steps, n_envs), in the same shape: GAE, and its sum with the values.
+    def values_of_steps(self) -> Array:
+        """Return the policy's values (n_steps, n_envs) of what was observed, if it is not recurrent."""
+        parts = split_rows(self.buffer.rows(), self._rows_at_once)
+        return self.buffer.as_steps(np.concatenate([self.acting.values(part) for part in parts]))
+
+    def advantages(self, values: Array, gae_lambda: float) -> Array:
+        """Return GAE(λ) for values (n_steps, n_envs), in the same shape; the sum of both is the λ-return.
 
         A truncated episode goes on as far as the reward is concerned: γ·V(final observation) is added to it.
         """
@@ -273,16 +316,13 @@ class OnPolicyAlgorithm(Algorithm):
         if state is not None:
             policy_input = {**policy_input, "episode_starts": self.collector.episode_starts}
         last_values = self.acting.values(policy_input, state)
-        advantages = generalized_advantages(
-            rewards, values, last_values, dones, gamma, self.config.gae_lambda
-        )
-        return advantages, advantages + values
+        return generalized_advantages(rewards, values, last_values, dones, gamma, gae_lambda)
 
-    def _record_explained_variance(self, rollout: dict[str, Any]) -> None:
+    def _record_explained_variance(self, rollout: RolloutBatch) -> None:
         self.record("train/explained_variance", explained_variance(rollout["values"], rollout["returns"]))
 
     def _normalizes_advantage(self) -> bool:
-        return self.config.normalize_advantage
+        return bool(getattr(self.config, "normalize_advantage", False))
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
         return total_timesteps / self._batch_size()

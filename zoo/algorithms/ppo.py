@@ -13,22 +13,22 @@ paying once the probability of an action has changed by more than the clip range
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from zoo.algorithms.agent import choices, ranges, searched
 from zoo.algorithms.arguments import Policy, SdeConfig
-from zoo.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyConfig, standardized
+from zoo.algorithms.on_policy import IN_ROLLOUT, OnPolicyAlgorithm, OnPolicyConfig, RolloutBatch, standardized
 from zoo.buffers.arrays import transform
 from zoo.config.fields import ScheduleValue, hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Optimizer
 from zoo.optim.update_runner import STOPPED, State, StepResult, average, averaging_over
 from zoo.policies.config import PolicyConfig
-
-Batch = dict[str, Any]
 
 
 @dataclass
@@ -69,10 +69,19 @@ class PPO2Config(ClippedObjectiveConfig):
 
 
 class PPO2(OnPolicyAlgorithm):
-    """PPO with clipped surrogate and, by default, clipped values, as in Stable-Baselines' PPO2."""
+    """Proximal policy optimisation, with clipped values and the defaults of Stable-Baselines' PPO2."""
 
     name = "ppo2"
     config_class: ClassVar[type[Any]] = PPO2Config
+    search_space = searched(
+        OnPolicyAlgorithm.search_space,
+        ranges("powers", n_steps=(8, 2048)),
+        ranges("powers", IN_ROLLOUT, batch_size=(8, 1024)),
+        ranges("log falling", learning_rate=(1e-5, 3e-3)),
+        ranges("even falling", clip_range=(0.1, 0.4)),
+        ranges("even", n_epochs=(1, 20), ent_coef=(0.0, 0.1), vf_coef=(0.1, 1.0)),
+        ranges("log", max_grad_norm=(0.3, 5.0)),
+    )
     uses_old_log_prob = True
     standardizes_minibatches = True
     """Whether advantages are standardised in each minibatch, or in a worker's whole rollout."""
@@ -103,7 +112,7 @@ class PPO2(OnPolicyAlgorithm):
 
     def _gradient_step(self, state: State, shared: Any, rows: Tensor) -> StepResult:
         config, policy = self.config, self.updater.module(state)
-        batch = transform(lambda column: column[rows], shared["rollout"])
+        batch: RolloutBatch = transform(lambda column: column[rows], shared["rollout"])
         parameters, values, _ = policy(batch, batch.get("states"))
         log_prob, entropy = self.policy.head.log_prob_and_entropy(parameters, batch["actions"])
         log_ratio = log_prob - batch["log_prob"]
@@ -131,7 +140,7 @@ class PPO2(OnPolicyAlgorithm):
         }
         return StepResult(state, metrics)
 
-    def policy_loss(self, log_ratio: Tensor, batch: Batch, clip_range: Tensor) -> Tensor:
+    def policy_loss(self, log_ratio: Tensor, batch: RolloutBatch, clip_range: Tensor) -> Tensor:
         """Return the clipped surrogate (equation 7 of the paper), negated."""
         advantages, ratio = batch["advantages"], log_ratio.exp()
         if self.config.normalize_advantage and self.standardizes_minibatches:
@@ -139,7 +148,7 @@ class PPO2(OnPolicyAlgorithm):
         clipped = torch.clamp(ratio, 1 - clip_range, 1 + clip_range)
         return -torch.minimum(advantages * ratio, advantages * clipped).mean()
 
-    def value_loss(self, values: Tensor, batch: Batch, rates: dict[str, Tensor]) -> Tensor:
+    def value_loss(self, values: Tensor, batch: RolloutBatch, rates: Mapping[str, Tensor]) -> Tensor:
         """Return the squared error to the returns; clipped values can only make it worse, never better."""
         error = (values - batch["returns"]).square()
         clip_range = self.config.clip_range_vf
@@ -182,7 +191,7 @@ class PPOConfig(PPO2Config):
 
 
 class PPO(PPO2):
-    """PPO with the defaults of Stable-Baselines3: `PPO2` with other hyperparameters."""
+    """PPO with the defaults of Stable-Baselines3."""
 
     of_preset = "ppo"
     config_class = PPOConfig
@@ -205,6 +214,17 @@ class RecurrentPPO(PPO2):
 
     of_preset = "recurrent_ppo"
     usual_policy = "MlpLstmPolicy"
+    search_space = searched(
+        PPO2.search_space,
+        ranges("powers", n_steps=(16, 2048)),
+        ranges("powers", IN_ROLLOUT, batch_size=(32, 1024)),
+        policy=choices(
+            critic_lstm=["separate", "shared", "none"],
+            net_arch={"default": None, "small": {"pi": [64], "vf": [64]}, "before": {"shared": [64]}},
+            activation=[None, "tanh", "relu"],
+        )
+        | ranges("powers", lstm_hidden_size=(16, 256)),
+    )
     config_class = RecurrentPPOConfig
 
     def __init__(
@@ -244,10 +264,17 @@ class PPO1Config(ClippedObjectiveConfig):
 
 
 class PPO1(PPO2):
-    """PPO with clipped surrogate and whole batches standardised, as in Stable-Baselines' PPO1."""
+    """Proximal policy optimisation whose workers standardise a batch each, as Stable-Baselines' PPO1."""
 
     name = "ppo1"
     config_class = PPO1Config
+    search_space = searched(
+        OnPolicyAlgorithm.search_space,
+        {name: PPO2.search_space["algo"][name] for name in ("learning_rate", "clip_range", "n_epochs")},
+        ranges("powers", n_steps=(16, 2048)),
+        ranges("powers", IN_ROLLOUT, batch_size=(16, 1024)),
+        ranges("even", ent_coef=(0.0, 0.1)),
+    )
     standardizes_minibatches = False
 
     config: PPO1Config  # type: ignore[assignment]

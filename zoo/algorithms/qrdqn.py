@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from zoo.algorithms.agent import ranges, searched
 from zoo.algorithms.dqn import DQN, DQNConfig
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.policies.distributions import gather
@@ -41,10 +42,11 @@ class QRDQNConfig(DQNConfig):
 
 
 class QRDQN(DQN):
-    """QR-DQN, by default neither double nor dueling, as in SB3-Contrib."""
+    """Quantile regression DQN, by default neither double nor dueling, as in SB3-Contrib."""
 
     name = "qrdqn"
     config_class = QRDQNConfig
+    search_space = searched(DQN.search_space, ranges("log", n_quantiles=(5, 200)))
     policy_class = QuantileNetwork
 
     config: QRDQNConfig

@@ -18,11 +18,13 @@ from torch import Tensor, nn
 
 from zoo.algorithms.arguments import SdeConfig, sde_options
 from zoo.algorithms.off_policy import (
+    HINDSIGHT,
     ContinuousAlgorithm,
     SeveralCriticsConfig,
     critic_passes,
     mean_loss,
     td_errors,
+    with_hindsight,
 )
 from zoo.config.fields import hyperparameter
 from zoo.errors import ZooError
@@ -72,7 +74,7 @@ class SACPolicy(nn.Module):
 
 
 class SAC(ContinuousAlgorithm):
-    """SAC without a separate state-value network, with a learned entropy coefficient by default."""
+    """Soft actor-critic with a learned entropy coefficient, without a separate state-value network."""
 
     name = "sac"
     config_class = SACConfig
@@ -197,7 +199,8 @@ class HerSAC(SAC):
     """SAC with hindsight replay."""
 
     of_preset = "her_sac"
-    usual_replay: ClassVar[dict[str, Any]] = {"hindsight": {}}
+    usual_replay = HINDSIGHT
+    search_space = with_hindsight(SAC)
 
 
 def _entropy_coefficient(value: float | str) -> tuple[float, bool]:

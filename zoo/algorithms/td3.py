@@ -15,12 +15,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from zoo.algorithms.agent import searched
 from zoo.algorithms.off_policy import (
+    HINDSIGHT,
+    NOISES,
     ContinuousAlgorithm,
     SeveralCriticsConfig,
     critic_passes,
     mean_loss,
     td_errors,
+    with_hindsight,
 )
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.optimizers import Adam, Parameters, Updater
@@ -47,15 +51,17 @@ class TD3Policy(DeterministicPolicy):
 
 
 class TD3(ContinuousAlgorithm):
-    """TD3, with Stable-Baselines' values, which updates 100 times after every 100 steps.
+    """Twin delayed deep deterministic policy gradient: delayed actor, smoothed targets.
 
-    Stable-Baselines3's are `buffer_size=1e6, batch_size=256, learning_rate=1e-3, train_freq=1,
-    gradient_steps=1`. The networks are 400-300 by default as there, and as in the paper; Stable-Baselines'
-    are 64-64. Without `action_noise` nothing explores once `learning_starts` is over, as in both.
+    It updates 100 times after every 100 steps, as Stable-Baselines does. Stable-Baselines3's values are
+    `buffer_size=1e6, batch_size=256, learning_rate=1e-3, train_freq=1, gradient_steps=1`. The networks are
+    400-300 by default as there, and as in the paper; Stable-Baselines' are 64-64. Without `action_noise`
+    nothing explores once `learning_starts` is over, as in both.
     """
 
     name = "td3"
     config_class = TD3Config
+    search_space = searched(ContinuousAlgorithm.search_space, NOISES)
     policy_class = TD3Policy
     targets_of: ClassVar[dict[str, str]] = {"target_actor": "actor", "target_critics": "critics"}
 
@@ -134,7 +140,8 @@ class HerTD3(TD3):
     """TD3 with hindsight replay."""
 
     of_preset = "her_td3"
-    usual_replay: ClassVar[dict[str, Any]] = {"hindsight": {}}
+    usual_replay = HINDSIGHT
+    search_space = with_hindsight(TD3)
 
 
 def _rows(samples: Tree, start: int, n_rows: int, length: int) -> Tree:

@@ -7,10 +7,12 @@ of all critics together, less the highest ones: the more are dropped, the lower 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
+from zoo.algorithms.agent import ranges, searched
+from zoo.algorithms.off_policy import HINDSIGHT, with_hindsight
 from zoo.algorithms.qrdqn import quantile_huber
 from zoo.algorithms.sac import SAC, SACConfig, SACPolicy
 from zoo.config.fields import hyperparameter, with_defaults
@@ -52,10 +54,15 @@ class TQCPolicy(SACPolicy):
 
 
 class TQC(SAC):
-    """TQC, with SB3-Contrib's values. All but what the critics' values mean is SAC's."""
+    """Soft actor-critic with truncated quantile critics, with SB3-Contrib's values."""
 
     name = "tqc"
     config_class = TQCConfig
+    search_space = searched(
+        SAC.search_space,
+        ranges("even", n_quantiles=(5, 50)),
+        ranges("even", (0.8, "algo.n_quantiles"), top_quantiles_to_drop_per_net=(0, 5)),
+    )
     policy_class = TQCPolicy
 
     config: TQCConfig
@@ -89,4 +96,5 @@ class HerTQC(TQC):
     """TQC with hindsight replay."""
 
     of_preset = "her_tqc"
-    usual_replay: ClassVar[dict[str, Any]] = {"hindsight": {}}
+    usual_replay = HINDSIGHT
+    search_space = with_hindsight(TQC)

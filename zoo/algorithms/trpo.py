@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from zoo.algorithms.agent import ranges, searched
 from zoo.algorithms.arguments import SdeConfig
-from zoo.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyConfig, standardized
+from zoo.algorithms.on_policy import IN_ROLLOUT, OnPolicyAlgorithm, OnPolicyConfig, RolloutBatch, standardized
 from zoo.buffers.arrays import transform
 from zoo.config.fields import ScheduleValue, hyperparameter, with_defaults
 from zoo.errors import ZooError
@@ -31,8 +32,6 @@ from zoo.optim.natural_gradient import (
 from zoo.optim.optimizers import Adam, Optimizer
 from zoo.optim.update_runner import State, StepResult, average
 from zoo.policies.recurrent import unrolled
-
-Batch = dict[str, Any]
 
 
 @dataclass
@@ -65,10 +64,17 @@ class TRPOConfig(SdeConfig, OnPolicyConfig):
 
 
 class TRPO(OnPolicyAlgorithm):
-    """TRPO with SB3-Contrib's defaults; its KL divergence sums over action dimensions, as in the paper."""
+    """Trust region policy optimisation: conjugate gradient and line search, with SB3-Contrib's defaults."""
 
     name = "trpo"
     config_class = TRPOConfig
+    search_space = searched(
+        OnPolicyAlgorithm.search_space,
+        ranges("powers", n_steps=(128, 2048)),
+        ranges("powers", IN_ROLLOUT, batch_size=(16, 1024)),
+        ranges("even", n_critic_updates=(5, 30), cg_max_steps=(5, 30)),
+        ranges("log", target_kl=(0.001, 0.5), cg_damping=(0.001, 2.0)),
+    )
     uses_old_log_prob = True
 
     config: TRPOConfig
@@ -95,7 +101,7 @@ class TRPO(OnPolicyAlgorithm):
 
     # -- the policy -------------------------------------------------------------------------------------
 
-    def _move_policy(self, batch: Batch) -> None:
+    def _move_policy(self, batch: RolloutBatch) -> None:
         """Take the step, or none where no length of it was accepted."""
         config, runner = self.config, self.runner
         start = runner.state.snapshot("policy")
@@ -104,12 +110,12 @@ class TRPO(OnPolicyAlgorithm):
         direction = conjugate_gradient(product, old["gradient"], config.cg_max_steps)
         step = longest_step(direction, product, config.target_kl)
         objective, bound = average(old["objective"]), config.line_search_kl_factor * config.target_kl
-        batch = {**batch, "old": old["parameters"]}
         reached = {"objective": objective, "kl": torch.zeros_like(objective), "entropy": old["entropy"]}
 
         def accepts(vector: Tensor) -> Tensor:
             tried = {
-                name: average(mean) for name, mean in runner.call(self._evaluate_step, batch, vector).items()
+                name: average(mean)
+                for name, mean in runner.call(self._evaluate_step, batch, old["parameters"], vector).items()
             }
             accepted = (tried["kl"] < bound) & (tried["objective"] > objective)
             reached.update({name: torch.where(accepted, tried[name], reached[name]) for name in reached})
@@ -125,7 +131,7 @@ class TRPO(OnPolicyAlgorithm):
         self.record("train/entropy_loss", -reached["entropy"])
         self.record("train/is_line_search_success", float(found))
 
-    def _policy_gradient(self, state: State, batch: Batch) -> dict[str, Tensor]:
+    def _policy_gradient(self, state: State, batch: RolloutBatch) -> dict[str, Tensor]:
         """Return the distributions' parameters, the objective and its gradient at the policy of ``state``."""
         policy = self.updater.module(state)
         parameters, _, _ = policy(batch, batch.get("states"))
@@ -139,28 +145,31 @@ class TRPO(OnPolicyAlgorithm):
         }
 
     @torch.no_grad()
-    def _evaluate_step(self, state: State, batch: Batch, vector: Tensor) -> dict[str, Tensor]:
-        """Return objective, entropy and KL divergence to the old policy where ``vector`` is the policy."""
+    def _evaluate_step(
+        self, state: State, batch: RolloutBatch, old: Tensor, vector: Tensor
+    ) -> dict[str, Tensor]:
+        """Return objective, entropy and KL divergence to ``old`` where ``vector`` is the policy."""
         parameters, _, _ = self.updater.parameters.functional(vector, state)(batch, batch.get("states"))
         objective, entropy = self._objective(parameters, batch)
-        kl = self.policy.head.kl(batch["old"], parameters).mean()
+        kl = self.policy.head.kl(old, parameters).mean()
         return {"objective": objective, "entropy": entropy, "kl": kl}
 
-    def _objective(self, parameters: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _objective(self, parameters: Tensor, batch: RolloutBatch) -> tuple[Tensor, Tensor]:
         """Return the surrogate objective (equation 14 of the paper) with the entropy's bonus; the entropy."""
         log_prob, entropies = self.policy.head.log_prob_and_entropy(parameters, batch["actions"])
         ratio, entropy = (log_prob - batch["log_prob"]).exp(), entropies.mean()
         return (ratio * batch["advantages"]).mean() + self.config.ent_coef * entropy, entropy
 
-    def _fisher_batch(self, batch: Batch) -> Batch:
+    def _fisher_batch(self, batch: RolloutBatch) -> RolloutBatch:
         """Return the batch for Fisher products: all of it, or a random subset."""
         factor, n_rows = self.config.sub_sampling_factor, self.buffer.n_rows
         if factor == 1:
             return batch
         rows = self._tensors(self.buffer.minibatch_rows(self.rng, 1, 1, math.ceil(n_rows / factor))[0])
-        return transform(lambda column: column[rows], batch)
+        drawn: RolloutBatch = transform(lambda column: column[rows], batch)
+        return drawn
 
-    def _damped_product(self, batch: Batch) -> Product:
+    def _damped_product(self, batch: RolloutBatch) -> Product:
         """Return the product with the mean Fisher matrix of all workers, damped."""
         runner, damping = self.runner, self.config.cg_damping
         if runner.runtime.compile is True:
@@ -169,10 +178,10 @@ class TRPO(OnPolicyAlgorithm):
             product = self._fisher_products(State(runner.state), batch)
         return lambda vector: average(product(vector)) + damping * vector
 
-    def _fisher_product(self, state: State, batch: Batch, vector: Tensor) -> Tensor:
+    def _fisher_product(self, state: State, batch: RolloutBatch, vector: Tensor) -> Tensor:
         return self._fisher_products(state, batch)(vector)
 
-    def _fisher_products(self, state: State, batch: Batch) -> Product:
+    def _fisher_products(self, state: State, batch: RolloutBatch) -> Product:
         vector = state["policy"].detach().requires_grad_()
         with unrolled():
             parameters, _, _ = self.updater.parameters.functional(vector, state)(batch, batch.get("states"))
@@ -181,7 +190,7 @@ class TRPO(OnPolicyAlgorithm):
 
     # -- the critic -------------------------------------------------------------------------------------
 
-    def _fit_critic(self, rollout: Batch) -> None:
+    def _fit_critic(self, rollout: RolloutBatch) -> None:
         minibatches = self.buffer.minibatch_rows(self.rng, self.config.n_critic_updates, *self._minibatches())
         rates = self.rates(self._progress_before)
         shared = {"rollout": rollout, "critic_only": self._critic_only_mask(rollout), **rates}
@@ -196,7 +205,7 @@ class TRPO(OnPolicyAlgorithm):
         state, grad_norm = self.updater.apply_gradient(policy.moved(state), gradient, shared["learning_rate"])
         return StepResult(state, {"value_loss": value_loss.detach(), "grad_norm": grad_norm})
 
-    def _critic_only_mask(self, rollout: Batch) -> Tensor:
+    def _critic_only_mask(self, rollout: RolloutBatch) -> Tensor:
         """Return 1 for each parameter that no action depends on, which is the critic's own; 0 for others."""
         parameters = self.updater.parameters
         first = transform(lambda column: column[:1], rollout)

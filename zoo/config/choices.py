@@ -104,10 +104,8 @@ class Choices:
             if self.env is not None and section_class("env")(id=self.env).is_atari:
                 chosen["policy"] = chosen["policy"].replace("Mlp", "Cnn", 1)
         if "space" in self._groups:
-            if is_known:  # a class of the user's own has that of what it builds on
-                names += [vars(base)["name"] for base in algorithm.__mro__[1:] if "name" in vars(base)]
             spaces = [name for name in names if find_file(f"space/{name}") is not None]
-            if is_known and algorithm.search_space:
+            if is_known and not spaces:  # that which its class declares
                 spaces = [base_of(str(self.algo))]
             chosen |= {"space": spaces[0]} if spaces else {}
         return chosen

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from zoo.algorithms.agent import ranges, searched
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import Policy
 from zoo.algorithms.on_policy import ANY_ACTIONS
@@ -181,10 +182,14 @@ class BCConfig(CloningTerms):
 
 
 class BC(Algorithm):
-    """Behaviour cloning of ``dataset``: `ExpertData`, or the path of a file that `read_expert` reads."""
+    """Behaviour cloning: what an expert did, learned from ``dataset``, `ExpertData` or a file of it."""
 
     name = "bc"
     config_class = BCConfig
+    search_space = searched(
+        Algorithm.search_space,
+        ranges("log falling", learning_rate=(1e-5, 1e-2)) | ranges("powers", batch_size=(16, 512)),
+    )
     supported_actions = ANY_ACTIONS
     policy_class = ActorCritic
     has_recurrence = True
@@ -229,14 +234,13 @@ class BC(Algorithm):
         demonstrations = self._demonstrations
         assert demonstrations is not None
         learning_rate = self.rates(self._progress_before)["learning_rate"]
-        cloning = self.cloning
-        loss = cloning.epoch(demonstrations, self.rng, learning_rate, self._take_steps)
+        loss = self.cloning.epoch(demonstrations, self.rng, learning_rate, self._take_steps)
         if not math.isnan(loss):
             self.record("train/validation_loss", loss)
-        if cloning.is_over:
-            self.request_stop(f"no better validation loss than {cloning.best_loss:.4g}")
-        if cloning.is_over or self.num_timesteps >= self.total_timesteps:
-            cloning.take_best()
+        if self.cloning.is_over:
+            self.request_stop(f"no better validation loss than {self.cloning.best_loss:.4g}")
+        if self.cloning.is_over or self.num_timesteps >= self.total_timesteps:
+            self.cloning.take_best()
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
         return total_timesteps / self.config.batch_size
@@ -302,10 +306,7 @@ def clone_expert(
             if on_epoch is not None and on_epoch(epochs[-1]):
                 break
     cloning.take_best()
-    tensors = algorithm.acting.policy.state_dict()
-    with torch.no_grad():
-        for name, tensor in policy.state_dict().items():
-            tensors[name].copy_(tensor)
+    algorithm.acting.policy.load_state_dict(policy.state_dict())
     algorithm.copy_to_targets()
     if algorithm.envs is not None:
         algorithm.collector.renormalize()

@@ -48,10 +48,8 @@ def without_dataset(agent: Agent) -> ZooError:
 
 def stored_actions(data: ExpertData, agent: Agent) -> Arrays:
     """Return the expert's actions as buffers store the agent's."""
-    is_nested = is_composite(data.action_space)
-    return agent.action_adapter.from_env(
-        nested(data.action_space, data.actions) if is_nested else data.actions
-    )
+    actions = nested(data.action_space, data.actions) if is_composite(data.action_space) else data.actions
+    return agent.action_adapter.from_env(actions)
 
 
 def own_generator(seed: int) -> np.random.Generator:
@@ -87,10 +85,7 @@ class Demonstrations:
         if normalizer is not None:
             observations = normalizer.normalize_observations(observations)
         spec = observation_spec(agent.observation_space, normalized=normalizer is not None)
-        columns: dict[str, Any] = {
-            "observations": stored(observations, spec),
-            "actions": stored_actions(data, agent),
-        }
+        columns = {"observations": stored(observations, spec), "actions": stored_actions(data, agent)}
         if data.action_masks is not None and agent.acting.head.mask_size is not None:
             columns["action_masks"] = data.action_masks
         if self.is_recurrent:
@@ -115,8 +110,7 @@ class Demonstrations:
         """Return rows (batches, size) that have each row of `train` once, a few of them twice to be even."""
         size = min(max(1, batch_size // self.steps_a_row), len(self.train))
         n_batches = -(-len(self.train) // size)
-        rows = rng.permutation(self.train)
-        return np.resize(rows, (n_batches, size))
+        return np.resize(rng.permutation(self.train), (n_batches, size))
 
     @torch.no_grad()
     def update_states(self, policy: nn.Module) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
+from zoo.algorithms.agent import choices, ranges, searched
 from zoo.algorithms.agent_files import reduced
 from zoo.algorithms.arguments import Policy
 from zoo.algorithms.on_policy import OnPolicyAlgorithm
@@ -62,7 +63,7 @@ def config_with(generator: str) -> type[Any]:
 
 
 class GAIL(OnPolicyAlgorithm):
-    """Imitates the expert of ``dataset``: `ExpertData`, or the path of a file that `read_expert` reads.
+    """Generative adversarial imitation of the expert of ``dataset``, `ExpertData` or a file of it.
 
     ``generator`` names the algorithm that learns, "trpo" unless another is given: the model is of its
     class, too. Hyperparameters are the discriminator's and that algorithm's. Without a dataset it can act,
@@ -72,6 +73,13 @@ class GAIL(OnPolicyAlgorithm):
     name = "gail"
     config_class: ClassVar[type[Any]] = config_with("trpo")
     learns_from_experts = True
+    search_space = searched(  # of the discriminator, and what all generators have
+        OnPolicyAlgorithm.search_space,
+        ranges("powers", n_steps=(128, 2048)) | ranges("even", g_step=(1, 4), ent_coef=(0.0, 0.1)),
+        ranges("log", d_step=(1, 16), d_ent_coef=(1e-4, 0.1)),
+        ranges("log falling", d_learning_rate=(1e-5, 3e-3)),
+        choices(d_gradient_penalty=[0.0, 0.1, 1.0, 10.0], d_spectral_norm=[False, True]),
+    )
 
     config: Any
 

@@ -25,7 +25,7 @@ from zoo.experiment.checkpoint import (
     read_share,
     write_checkpoint,
 )
-from zoo.experiment.workers import Task, first_host, slurm_task, tasks_on_nodes, worker_config
+from zoo.experiment.workers import Task, rank_config, slurm_task
 
 COMMON = [
     *("workers=2", "tuned=none", "seed=3", "threads=1", "compile=false", "verbose=0", "logger=csv"),
@@ -131,14 +131,14 @@ FALLING = [
 @pytest.mark.parametrize(
     ("fall", "told"),
     [
-        ("raise", ["worker 1: env ", "ValueError", "the pole is broken", "in fall"]),
+        ("raise", ["rank 1: env ", "ValueError", "the pole is broken", "in fall"]),
         pytest.param(
             "lose",
-            ["worker 1: env ", "RuntimeError", "Connection to the simulator is lost", "in fall"],
+            ["rank 1: env ", "RuntimeError", "Connection to the simulator is lost", "in fall"],
             marks=pytest.mark.slow,
         ),
-        pytest.param("exit", ["worker 1 of 2", "exit status 7"], marks=pytest.mark.slow),
-        ("kill", ["worker 1 of 2", "SIGKILL"]),
+        pytest.param("exit", ["rank 1 of 2", "exit status 7"], marks=pytest.mark.slow),
+        ("kill", ["rank 1 of 2", "SIGKILL"]),
     ],
 )
 def test_dead_rank_ends_run_and_checkpoint_stays(
@@ -176,7 +176,7 @@ def test_killed_rank_0_leaves_nothing_behind(tmp_path: Path) -> None:
     while any(Path(f"/proc/{pid}/stat").exists() and _is_alive(pid) for pid in others):
         assert time.monotonic() < deadline, "a worker goes on without the first one"
         time.sleep(0.05)
-    assert not list(scratch.glob("zoo-workers-*"))
+    assert not list(scratch.glob("zoo-ranks*"))
 
 
 def _is_alive(pid: int) -> bool:
@@ -213,7 +213,7 @@ def test_what_workers_cannot_do_is_told_in_one_line(
     assert status_of([*plain, "device=cuda:0"]) == 2
     assert "device=cuda:0" in capsys.readouterr().err
     assert status_of([*plain, "device=cuda"]) == 2
-    assert "each worker needs a GPU: there are 2 workers here, and 0" in capsys.readouterr().err
+    assert "each rank needs a GPU: there are 2 ranks here, and 0" in capsys.readouterr().err
     assert status_of([*plain[:-1], "workers=0"]) == 2
     assert "workers" in capsys.readouterr().err
     assert status_of(["train", "algo=acer", *plain[2:]]) == 2
@@ -236,47 +236,53 @@ def test_places_of_workers_come_from_the_job(monkeypatch: pytest.MonkeyPatch) ->
     assert task is not None
     assert (task.rank, task.size, task.rank_here, task.n_here) == (4, 5, 1, 2)
     assert (task.address, task.port) == ("gpu07", 15_000 + (41_000 + 62) % 16_000)
-    assert task.gpus_here is None
-    monkeypatch.setenv("SLURM_GPUS_ON_NODE", "4")
+    monkeypatch.setenv("SLURM_STEP_NODELIST", "rack1n[3,5-9]x,rack2")
+    monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "1,2(x3)")
     task = slurm_task()
     assert task is not None
-    assert task.gpus_here == 4
+    assert (task.address, task.n_here) == ("rack1n3x", 2)
     monkeypatch.setenv("MASTER_ADDR", "login")
     monkeypatch.setenv("MASTER_PORT", "4711")
     task = slurm_task()
     assert task is not None
     assert (task.address, task.port) == ("login", 4711)
-    assert first_host("rack1n[3,5-9]x,rack2") == "rack1n3x"
-    assert first_host("login1,login2") == "login1"
-    assert tasks_on_nodes("2(x3),1") == [2, 2, 2, 1]
 
 
-def some_task(n_here: int, gpus_here: int | None = None) -> Task:
-    return Task(1, 2 * n_here, 1, n_here, "127.0.0.1", 15_000, gpus_here)
+HERE, OF_JOB = Task(1, 2, 1, 2), Task(1, 4, 1, 2, "127.0.0.1", 15_000)
 
 
 @pytest.mark.parametrize(
     ("asked", "n_gpus", "of", "device"),
     [
-        ("auto", 2, Task(1, 2, 1, 2), "cuda:1"),
-        ("cuda", 2, Task(1, 2, 1, 2), "cuda:1"),
-        ("auto", 0, Task(1, 2, 1, 2), "cpu"),
-        ("auto", 2, some_task(2), "cuda:1"),
-        ("auto", 1, some_task(2), "cuda:0"),
-        ("cuda", 1, some_task(2), "cuda:0"),
-        ("auto", 1, some_task(2, gpus_here=2), "cuda:0"),
-        ("auto", 0, some_task(2), "cpu"),
-        ("cpu", 2, some_task(2), "cpu"),
+        ("auto", 2, HERE, "cuda:1"),
+        ("cuda", 2, HERE, "cuda:1"),
+        ("auto", 0, HERE, "cpu"),
+        ("auto", 2, OF_JOB, "cuda:1"),
+        ("auto", 1, OF_JOB, "cuda:0"),
+        ("cuda", 1, OF_JOB, "cuda:0"),
+        ("auto", 0, OF_JOB, "cpu"),
+        ("cpu", 2, OF_JOB, "cpu"),
     ],
 )
-def test_each_worker_has_a_gpu_of_its_own(
-    asked: str, n_gpus: int, of: Task, device: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+@pytest.mark.parametrize("gpus_on_node", ["", "2"])
+def test_each_rank_has_a_gpu_of_its_own(
+    asked: str, n_gpus: int, of: Task, device: str, gpus_on_node: str, monkeypatch: Any, capsys: Any
 ) -> None:
     """A task of a job may see its own alone, which is the first one that it sees."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: n_gpus)
-    config = worker_config({"device": asked, "compile": "auto"}, of)
+    monkeypatch.setenv("SLURM_GPUS_ON_NODE", gpus_on_node)
+    config = rank_config({"device": asked, "compile": "auto"}, of)
     assert config == {"device": device, "compile": "auto" if device == "cpu" else False}
     assert capsys.readouterr().err == ""
+
+
+def test_ranks_do_not_share_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setenv("SLURM_GPUS_ON_NODE", "1")
+    assert rank_config({"device": "auto", "compile": "auto"}, OF_JOB)["device"] == "cpu"
+    assert "each needs a GPU" in capsys.readouterr().err
+    with pytest.raises(ZooError, match="2 ranks here, and 1"):
+        rank_config({"device": "cuda", "compile": "auto"}, OF_JOB)
 
 
 def test_checkpoint_of_other_workers_is_refused(tmp_path: Path) -> None:

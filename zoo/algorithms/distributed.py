@@ -7,7 +7,6 @@ others' episodes and scalars when it needs them. A process that learns alone sha
 
 from __future__ import annotations
 
-import dataclasses
 import weakref
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
@@ -113,8 +112,7 @@ class DistributedContext:
         envs = self.algorithm.envs
         assert envs is not None
         for rank, (start, records) in enumerate(self._exchange_episodes()):
-            for values in records:
-                record = EpisodeRecord(**values)
+            for record in records:
                 if rank:
                     record.env_index += rank * self.algorithm.n_envs
                     record.seconds += start - envs.start
@@ -126,8 +124,7 @@ class DistributedContext:
         """Return the episodes of all workers, and when the clock of each started."""
         assert self.workers is not None
         assert self.algorithm.envs is not None
-        records = [dataclasses.asdict(record) for record in self.pending_episodes]
-        self.pending_episodes, self._n_pending = [], 0
+        records, self.pending_episodes, self._n_pending = self.pending_episodes, [], 0
         return self.workers.gather([self.algorithm.envs.start, records])
 
     def mean_metrics(self) -> dict[str, float]:

@@ -39,8 +39,8 @@ from zoo.errors import ZooError
 if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm
 
-CHECKPOINT, RESTORE = "checkpoint", "restore"
-"""Names of the commands to the other ranks."""
+CHECKPOINT = "checkpoint"
+"""Name of the command to the other ranks."""
 
 FORMAT = 6
 
@@ -198,7 +198,7 @@ def write_checkpoint(folder: str | Path, algorithm: Training, callbacks: Iterabl
             others = [] if workers is None else workers.gather(None)[1:]
         for rank, share in enumerate(others, 1):
             if "error" in share:
-                raise ZooError(f"worker {rank}: {share['error']}")
+                raise ZooError(f"rank {rank}: {share['error']}")
         record = {"format": FORMAT, **own_share, **({"workers": others} if others else {}), **values}
         atomic.write_json(folder / RECORD, {**record, "checksum": _checksum(record)})
     finally:
@@ -218,15 +218,6 @@ def restore(checkpoint: Checkpoint, algorithm: Algorithm, callbacks: Iterable[Ca
     monitor = algorithm.envs.monitor if algorithm.envs is not None else None
     if checkpoint.monitor is not None and monitor is not None:
         monitor.truncate(checkpoint.monitor)
-
-
-def restore_run(algorithm: Algorithm, folder: Path, callbacks: Sequence[Callback]) -> None:
-    """Bring a run, with all its workers, back to its checkpoint in ``folder``. Raises `ZooError`."""
-    restore(read_checkpoint(folder, algorithm.distributed.size), algorithm, callbacks)
-    workers = algorithm.distributed.workers
-    if workers is not None:
-        workers.order(RESTORE, folder=str(folder.absolute()))
-        workers.gather(None)
 
 
 def write_share(folder: Path, algorithm: Training) -> Record:

@@ -23,11 +23,11 @@ from zoo.core.printing import print_message, warnings_as_messages
 from zoo.envs.registry import with_registered_env
 from zoo.errors import ToldInterrupt, ZooError
 from zoo.experiment.callbacks import EvalCallback
-from zoo.experiment.checkpoint import CheckpointCallback, check_barriers, restore_run
+from zoo.experiment.checkpoint import CheckpointCallback, check_barriers, read_checkpoint, restore
 from zoo.experiment.loggers import LoggingCallback, RunSummary
 from zoo.experiment.run_folder import FINISHED, RunFolder, begin_run, reopen_run
 from zoo.experiment.signals import slurm_job, stop_on_signals
-from zoo.experiment.workers import LEARN, worker_launcher
+from zoo.experiment.workers import LEARN, rank_config, rank_launcher
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -148,7 +148,7 @@ class Experiment:
         from zoo.experiment.init_from import init_algorithm, pretrain
 
         closing.enter_context(warnings_as_messages())
-        self._launcher = worker_launcher(self.config.get("workers", 1))
+        self._launcher = rank_launcher(self.config.get("workers", 1))
         closing.callback(self._launcher.close)
         given_config = self.config
         run, self.config = reopen_run(given_config)
@@ -157,9 +157,11 @@ class Experiment:
         elif self.config["seed"] is None:
             self.config = {**self.config, "seed": random_seed()}
         self.is_resumed = run is not None
-        restores = run is not None and run.has_checkpoint
-        self.algorithm = make_algorithm(self._launcher.own_config(self.config), closing)
-        if self.config["init_from"] is not None and not restores:
+        checkpoint = None
+        if run is not None and run.has_checkpoint:
+            checkpoint = read_checkpoint(run.checkpoint, self._launcher.size)
+        self.algorithm = make_algorithm(rank_config(self.config, self._launcher.task), closing)
+        if self.config["init_from"] is not None and checkpoint is None:
             init = init_algorithm(self.algorithm, self.config["init_from"], self.config)
             self.init, self.changed_settings = init
         check_barriers(self.algorithm, self.config, None if run is None else run.read_config())
@@ -170,20 +172,21 @@ class Experiment:
         try:
             self.callbacks = make_callbacks(self.config, self.run, closing)
             monitor_episodes(self.algorithm, self.run, closing, n_workers=self._launcher.size)
-            if not restores:
+            if checkpoint is None:
                 pretrain(self.algorithm, self.config.get("pretrain"), self.run)
             if self._launcher.size > 1 and self.algorithm.stop_reason != PREEMPTED:
                 on_gpus = self.algorithm.device.type == "cuda"
-                self.algorithm.join(self._launcher.start(self.config, on_gpus=on_gpus))
+                folder = None if checkpoint is None else self.run.checkpoint
+                self.algorithm.join(self._launcher.join(self.config, folder, on_gpus=on_gpus))
                 closing.callback(self.algorithm.join, None)
                 closing.callback(self._launcher.close)
         except ZooError:
             if not self.is_resumed:
                 shutil.rmtree(self.run.path)  # no folder is left after a mistake
             raise
-        if restores:
-            with self._launcher.explain_worker_errors():
-                restore_run(self.algorithm, self.run.checkpoint, self.callbacks)
+        if checkpoint is not None:
+            with self._launcher.explain_errors():
+                restore(checkpoint, self.algorithm, self.callbacks)
 
     def run_through(self) -> Result:
         """Learn, evaluate and save; record the outcome in the run's folder and in the loggers."""
@@ -193,7 +196,7 @@ class Experiment:
                 stop_on_signals(self.algorithm, forward=self._launcher.forward),
             ):
                 try:
-                    with self._launcher.explain_worker_errors():
+                    with self._launcher.explain_errors():
                         self._learn_evaluate_save()
                 except ZooError as error:
                     if self.algorithm.stop_reason != PREEMPTED:

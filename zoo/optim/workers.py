@@ -1,21 +1,19 @@
-"""Data-parallel workers: processes that learn as one, because all that decides what they do is averaged.
+"""Ranks: processes that learn as one, because all that decides what they do is averaged.
 
 Each has environments of its own. Where an update comes to a gradient, or to anything else on which it depends
-what is done next, it takes the mean over all workers (`zoo.optim.update_runner.average`), which is the same
-for all of them to the last bit. So weights that are equal once stay equal. The first worker leads: between
-two updates it alone decides what comes next, and the others carry out its orders (`Workers.order`,
-`Workers.follow`).
+what is done next, it takes the mean over all ranks (`zoo.optim.update_runner.average`), which is the same for
+all of them to the last bit. So weights that are equal once stay equal. Between two updates rank 0 alone
+decides what comes next, and the others carry out its orders (`Workers.order`, `Workers.follow`).
 """
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -28,20 +26,18 @@ from zoo.errors import ZooError
 from zoo.optim.update_runner import is_concrete
 
 GO_ON, STOP, END = "go on", "stop", "end"
-"""The first worker's answers to whether there is a next update, and its order to end the process."""
-
-INTERFACE = "GLOO_SOCKET_IFNAME"
+"""Rank 0's answers to whether there is a next update, and its order to end the process."""
 
 ORDER_BYTES = 8192  # room for an order
 
-PATIENCE = datetime.timedelta(days=30)
-"""How long a worker waits for the others: an evaluation may take hours. One that dies is noticed at once."""
+PATIENCE = timedelta(days=30)
+"""How long a rank waits for the others: an evaluation may take hours. One that dies is noticed at once."""
 
 SPIN_SECONDS, LONGEST_NAP = 2e-4, 2e-3
 """How long waiting for the others keeps a core busy, and then the longest time between two looks."""
 
 Store = Any  # A `torch.distributed.Store`, which type checkers don't know
-Orders = Mapping[str, Callable[..., Any]]  # what the first worker can order, by name
+Orders = Mapping[str, Callable[..., Any]]  # what rank 0 can order, by name
 
 
 class Workers:
@@ -49,19 +45,24 @@ class Workers:
 
     They meet in ``store``. On GPUs, of which each has its own, gradients go through NCCL, all else through
     gloo. Raises `ZooError` where this process already is one of several. Every call but `order` has to be
-    made by all workers, in the same order; it raises `RuntimeError` once one of them has died.
+    made by all ranks, in the same order; it raises `RuntimeError` once one of them has died.
     """
 
     def __init__(
         self, rank: int, size: int, store: Store, *, n_here: int | None = None, on_gpus: bool = False
     ) -> None:
         if dist.is_initialized():
-            raise ZooError("workers can't be started: this process uses torch.distributed already")
-        self.rank, self.size = rank, size
-        self.n_here = n_here or size
-        backend = "cpu:gloo,cuda:nccl" if on_gpus else "gloo"
-        with _on_loopback() if self.n_here == size else nullcontext():
+            raise ZooError("ranks can't be started: this process uses torch.distributed already")
+        self.rank, self.size, self.n_here = rank, size, n_here or size
+        backend, variable = "cpu:gloo,cuda:nccl" if on_gpus else "gloo", "GLOO_SOCKET_IFNAME"
+        is_local = self.n_here == size and variable not in os.environ
+        if is_local:
+            os.environ[variable] = "lo"
+        try:
             dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+        finally:
+            if is_local:
+                del os.environ[variable]
 
     @property
     def is_first(self) -> bool:
@@ -92,42 +93,40 @@ class Workers:
     # -- between updates --------------------------------------------------------------------------------
 
     def sum(self, *numbers: float) -> list[float]:
-        """Return the sum of each number over all workers; signals are heeded meanwhile."""
+        """Return the sum of each number over all ranks; signals are heeded meanwhile."""
         totals: list[float] = self.gather_vectors(np.array(numbers, np.float64)).sum(axis=0).tolist()
         return totals
 
     def gather_vectors(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the vectors (n,) of all workers as (size, n)."""
+        """Return the vectors (n,) of all ranks as (size, n)."""
         parts = [torch.zeros(len(vector), dtype=torch.float64) for _ in range(self.size)]
         _wait(dist.all_gather(parts, torch.from_numpy(vector), async_op=True))
         return torch.stack(parts).numpy()
 
     def gather(self, value: Any) -> list[Any]:
-        """Return the plain values of all workers, in their order; what JSON does not know becomes text."""
-        text = json.dumps(value, default=str).encode()
-        longest = int(self.gather_vectors(np.array([len(text)], np.float64)).max())
-        padded = torch.frombuffer(bytearray(text.ljust(longest)), dtype=torch.uint8)
-        parts = [torch.empty_like(padded) for _ in range(self.size)]
-        _wait(dist.all_gather(parts, padded, async_op=True))
-        return [json.loads(bytes(part.numpy())) for part in parts]
+        """Return the values of all ranks, in their order."""
+        self.sum(0)  # signals are heeded until all have come
+        values = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
 
     def broadcast(self, tensors: Sequence[Tensor]) -> None:
-        """Overwrite the tensors with the first rank's."""
+        """Overwrite the tensors with those of rank 0."""
         for tensor in tensors:
             _wait(dist.broadcast(tensor, 0, async_op=True))
 
     def is_to_stop(self, wanted: bool, orders: Orders) -> bool:
-        """Return whether all end before the next update, as the first worker says after its ``orders``."""
+        """Return whether all end before the next update, as rank 0 says after its ``orders``."""
         if self.is_first:
             self.order(STOP if wanted else GO_ON)
             return wanted
         return self.follow(orders) != GO_ON
 
     def follow(self, orders: Orders) -> str:
-        """Carry out the first worker's orders until it sends `GO_ON`, `STOP` or `END`; return that."""
+        """Carry out rank 0's orders until it sends `GO_ON`, `STOP` or `END`; return that."""
         while True:
             message = torch.zeros(ORDER_BYTES, dtype=torch.uint8)
-            _wait(dist.broadcast(message, 0, async_op=True))
+            self.broadcast([message])
             name, arguments = json.loads(bytes(message.numpy()))
             if name == END:
                 self.sum(0)
@@ -136,42 +135,26 @@ class Workers:
             orders[name](**arguments)
 
     def order(self, name: str, **arguments: Any) -> None:
-        """Have the other workers do something, in which this one, the first, then takes its part."""
-        text = json.dumps([name, arguments], ensure_ascii=False).encode()
-        assert len(text) <= ORDER_BYTES, f"an order of {len(text)} bytes"
-        message = torch.frombuffer(bytearray(text.ljust(ORDER_BYTES)), dtype=torch.uint8)
-        _wait(dist.broadcast(message, 0, async_op=True))
-
-
-@contextmanager
-def _on_loopback() -> Iterator[None]:
-    """Within the block gloo connects over the loopback interface, unless the user has named another."""
-    before = os.environ.get(INTERFACE)
-    os.environ.setdefault(INTERFACE, "lo")
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[INTERFACE]
+        """Have the other ranks do something, in which this one, rank 0, then takes its part."""
+        text = json.dumps([name, arguments]).encode()
+        self.broadcast([torch.frombuffer(bytearray(text.ljust(ORDER_BYTES)), dtype=torch.uint8)])
 
 
 def is_worker_lost(error: BaseException | None) -> bool:
-    """Whether an error means that another worker has died.
+    """Whether an error means that another rank has died: errors of gloo name its source files.
 
-    Errors of gloo have no class of their own, but name its source files. A `ZooError` never means it: an
-    environment may have lost a connection too.
+    A `ZooError` never means it: an environment may have lost a connection too.
     """
     while error is not None and not isinstance(error, ZooError):
-        if isinstance(error, dist.DistError):
-            return True
-        if isinstance(error, RuntimeError) and re.search(r"/gloo/\w+/|\bNCCL\b", str(error)):
+        is_gloo = isinstance(error, RuntimeError) and re.search(r"/gloo/\w+/|\bNCCL\b", str(error))
+        if is_gloo or isinstance(error, dist.DistError):
             return True
         error = error.__cause__
     return False
 
 
 def _wait(work: Any) -> None:
-    """Wait for what all workers take part in, and let signals through: torch itself would not."""
+    """Wait for what all ranks take part in, and let signals through: torch itself would not."""
     started, nap = time.perf_counter(), 0.0
     while not work.is_completed():
         time.sleep(nap)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from zoo.agents.find import kept_agents, kept_name
+from zoo.agents.find import kept_name
 from zoo.algorithms.callback import (
     PREEMPTED,
     Callback,
@@ -32,6 +33,9 @@ from zoo.experiment.evaluation import Env, Evaluation, EvaluationCancelledError,
 from zoo.experiment.loggers import LoggerGroup
 from zoo.experiment.recording import check_rendering, record
 from zoo.experiment.run_folder import RunFolder
+
+EVALUATION_COLUMNS = ("timesteps", "results", "ep_lengths", "successes")
+"""Arrays of ``evaluations.npz``, as Stable-Baselines3 names them."""
 
 
 class EvalCallback(Callback):
@@ -118,23 +122,19 @@ class EvalCallback(Callback):
 
     def on_steps(self, algorithm: Training) -> None:
         """Evaluate; a signal that comes meanwhile ends the evaluation, which is then still due."""
-        started = time.perf_counter()
         try:
-            number = 0 if self.confirm else self.n_evaluations
-            evaluation = self._evaluate(algorithm, self.n_eval_episodes, number)
-            candidate = evaluation if reaches(evaluation, self.best_evaluated) else None
-            if candidate is not None and self.confirm:
-                candidate = self._evaluate(algorithm, self.confirm, 1)
-        except EvaluationCancelledError as error:
-            raise InterruptedCallbackError from error
+            with _as_evaluation(algorithm):
+                number = 0 if self.confirm else self.n_evaluations
+                evaluation = self._evaluate(algorithm, self.n_eval_episodes, number)
+                candidate = evaluation if reaches(evaluation, self.best_evaluated) else None
+                if candidate is not None and self.confirm:
+                    candidate = self._evaluate(algorithm, self.confirm, 1)
         except ZooError as error:
             if algorithm.stop_reason != PREEMPTED:
                 raise
             # A signal to the whole group has ended workers that were starting.
             self.close()
             raise InterruptedCallbackError from error
-        finally:
-            algorithm.timings["evaluation"] += time.perf_counter() - started
         self._record(algorithm, evaluation, candidate)
 
     def on_training_end(self, algorithm: Training) -> None:
@@ -169,44 +169,38 @@ class EvalCallback(Callback):
         if self.evaluations is not None and values["rows"]:
             self._history = read_evaluations(self.evaluations)[: values["rows"]]
             self.last = self._history[-1][1] if self._history else None
-            self._write_history()
+            write_evaluations(self.evaluations, self._history)
 
     def card_at(self, num_timesteps: int) -> dict[str, Any]:
         """Return the score of the agent as it is at this step for its card: nothing, if it has none."""
         return score_for_card(self.last) if self.last and self.evaluated_at == num_timesteps else {}
 
     def _evaluate(self, algorithm: Training, n_episodes: int, number: int) -> Evaluation:
-        seed = algorithm.seed if self.seed is None else self.seed
-        return evaluate(
-            algorithm,
-            self._envs(),
-            n_episodes,
-            deterministic=self.deterministic,
-            seed=(seed, number),
-            cancelled=lambda: algorithm.stop_reason == PREEMPTED,
-        )
-
-    def _envs(self) -> Env:
-        if isinstance(self.env, VecEnvAdapter | VectorEnv | gym.Env):
-            return self.env
-        if self._own_envs is None:
+        if self._own_envs is None and not isinstance(self.env, VecEnvAdapter | VectorEnv | gym.Env):
             n_envs = min(self.n_envs, self.n_eval_episodes)
             self._own_envs = make_adapter(make_vec_env(self.env, n_envs, training=False))
-        return self._own_envs
+        return evaluate(
+            algorithm,
+            self._own_envs or self.env,
+            n_episodes,
+            deterministic=self.deterministic,
+            seed=(algorithm.seed if self.seed is None else self.seed, number),
+            cancelled=lambda: algorithm.stop_reason == PREEMPTED,
+        )
 
     def _record(self, algorithm: Training, evaluation: Evaluation, candidate: Evaluation | None) -> None:
         """Record an evaluation; ``candidate`` is compared with the best so far, unless None."""
         self.n_evaluations += 1
         self.last, self.evaluated_at = evaluation, algorithm.num_timesteps
-        scalars = {"eval/mean_reward": evaluation.mean, "eval/mean_ep_length": evaluation.mean_length}
-        if evaluation.success_rate is not None:
-            scalars["eval/success_rate"] = evaluation.success_rate
+        names = {"mean_reward": "mean", "mean_ep_length": "mean_length", "success_rate": "success_rate"}
+        values = {f"eval/{name}": getattr(evaluation, attribute) for name, attribute in names.items()}
+        scalars = {name: value for name, value in values.items() if value is not None}
         algorithm.scalars.record_row(algorithm.num_timesteps, scalars)
         if self.verbose:
             print_message(f"step {algorithm.num_timesteps:,}: mean return {decimal(evaluation.mean)}")
         if self.evaluations is not None:
             self._history.append((algorithm.num_timesteps, evaluation))
-            self._write_history()
+            write_evaluations(self.evaluations, self._history)
         if candidate is not None and reaches(candidate, self.best_mean):
             with report_write_errors("the run goes on, and the earlier best agent, if any, stays"):
                 if self.best_agent is not None:
@@ -217,39 +211,38 @@ class EvalCallback(Callback):
         if self.after_eval is not None:
             self.after_eval.call(algorithm)
 
-    def _write_history(self) -> None:
-        assert self.evaluations is not None
-        with report_write_errors("the run goes on"):
-            write_evaluations(self.evaluations, self._history)
-
 
 def reaches(evaluation: Evaluation, best: float | None) -> bool:
     return best is None or evaluation.mean >= best
 
 
+@contextmanager
+def _as_evaluation(algorithm: Training) -> Iterator[None]:
+    """Count the block's time as evaluation; if a signal cancels it, the callback is still due."""
+    started = time.perf_counter()
+    try:
+        yield
+    except EvaluationCancelledError as error:
+        raise InterruptedCallbackError from error
+    finally:
+        algorithm.timings["evaluation"] += time.perf_counter() - started
+
+
 def score_for_card(evaluation: Evaluation) -> dict[str, Any]:
     """Return an evaluation as an agent's card gives it."""
-    scores = {
-        "mean_return": evaluation.mean,
-        "std_return": evaluation.std,
-        "n_eval_episodes": evaluation.n_episodes,
-    }
-    success_rate = evaluation.success_rate
-    return scores if success_rate is None else {**scores, "success_rate": success_rate}
+    scores = {key: getattr(evaluation, key) for key in ("mean", "std", "n_episodes", "success_rate")}
+    names = {"mean": "mean_return", "std": "std_return", "n_episodes": "n_eval_episodes"}
+    return {names.get(key, key): value for key, value in scores.items() if value is not None}
 
 
 def write_evaluations(path: Path, history: list[tuple[int, Evaluation]]) -> None:
-    """Write evaluations and the steps at which they took place, in Stable-Baselines3's format."""
-    evaluations = [evaluation for _, evaluation in history]
-    arrays: dict[str, Any] = {
-        "timesteps": np.array([timesteps for timesteps, _ in history], dtype=np.int64),
-        "results": np.array([evaluation.returns for evaluation in evaluations]),
-        "ep_lengths": np.array([evaluation.lengths for evaluation in evaluations]),
-    }
-    successes = [evaluation.successes for evaluation in evaluations if evaluation.successes is not None]
-    if successes and len(successes) == len(evaluations):
-        arrays["successes"] = np.array(successes)
-    write_npz(path, arrays, {})
+    """Write evaluations and their steps in Stable-Baselines3's format; a failure costs one message."""
+    rows = [(steps, episodes.returns, episodes.lengths, episodes.successes) for steps, episodes in history]
+    columns = dict(zip(EVALUATION_COLUMNS, zip(*rows, strict=True), strict=True))
+    if any(successes is None for successes in columns["successes"]):
+        del columns["successes"]
+    with report_write_errors("the run goes on"):
+        write_npz(path, {name: np.array(column) for name, column in columns.items()}, {})
 
 
 def read_evaluations(path: Path) -> list[tuple[int, Evaluation]]:
@@ -257,7 +250,7 @@ def read_evaluations(path: Path) -> list[tuple[int, Evaluation]]:
     if not path.exists():
         return []
     with opened_npz(path) as npz:
-        columns = [npz[name] for name in ("timesteps", "results", "ep_lengths", "successes") if name in npz]
+        columns = [npz[name] for name in EVALUATION_COLUMNS if name in npz]
     return [(int(steps), Evaluation(*values)) for steps, *values in zip(*columns, strict=True)]
 
 
@@ -314,10 +307,8 @@ class StopTrainingOnNoModelImprovement(_StopOnEvaluation):
         verbose: int = 0,
     ) -> None:
         super().__init__(evaluation, verbose, max_no_improvement_evals=max_no_improvement_evals)
-        self.max_no_improvement_evals = max_no_improvement_evals
-        self.min_evals = min_evals
-        self._n_seen = 0
-        self._n_without = 0
+        self.max_no_improvement_evals, self.min_evals = max_no_improvement_evals, min_evals
+        self._n_seen = self._n_without = 0
         self._best: float | None = None
 
     def on_steps(self, algorithm: Training) -> None:
@@ -353,11 +344,13 @@ class StopTrainingOnMaxEpisodes(Callback):
 
 
 class KeepAgentsCallback(Callback):
-    """Keeps the agent every ``every`` environment steps, with its score if ``evaluation`` has given one."""
+    """Keeps the agent every ``every`` environment steps, with its score if ``evaluation`` has given one.
+
+    A run that is resumed removes what was kept later than its checkpoint: it will be kept once more.
+    """
 
     def __init__(self, run: RunFolder, *, every: int, evaluation: EvalCallback | None = None) -> None:
         self.run, self.every, self.evaluation = run, every, evaluation
-        self._kept_at = 0
 
     def on_steps(self, algorithm: Training) -> None:
         """Save the agent; where it can't be written the run goes on."""
@@ -365,17 +358,6 @@ class KeepAgentsCallback(Callback):
         with report_write_errors("the run goes on, and keeps no agent of this step"):
             card = {} if self.evaluation is None else self.evaluation.card_at(steps)
             algorithm.save(self.run.kept_agents / kept_name(steps), card=card)
-            self._kept_at = steps
-
-    def state(self) -> dict[str, Any]:
-        return {"kept_at": self._kept_at}
-
-    def load_state(self, values: dict[str, Any]) -> None:
-        """Remove the agents that were kept later: they will be kept once more."""
-        self._kept_at = values["kept_at"]
-        for steps, folder in kept_agents(self.run.path).items():
-            if steps > self._kept_at:
-                shutil.rmtree(folder, ignore_errors=True)
 
 
 class VideoCallback(Callback):
@@ -406,22 +388,21 @@ class VideoCallback(Callback):
 
     def on_steps(self, algorithm: Training) -> None:
         """Film; a signal that comes meanwhile ends that, and the video is still due."""
-        started, steps = time.perf_counter(), algorithm.num_timesteps
-        path = self.folder / f"step-{steps:09}.mp4"
+        steps = algorithm.num_timesteps
+        path = self.folder / f"{kept_name(steps)}.mp4"
         try:
-            n_frames = record(
-                algorithm,
-                self.env,
-                [path],
-                size=self.size,
-                n_episodes=1 if self.length is None else None,
-                length=self.length,
-                deterministic=self.deterministic,
-                seed=(algorithm.seed, steps, 2),  # others than those of evaluations
-                cancelled=lambda: algorithm.stop_reason == PREEMPTED,
-            )
-        except EvaluationCancelledError as error:
-            raise InterruptedCallbackError from error
+            with _as_evaluation(algorithm):
+                n_frames = record(
+                    algorithm,
+                    self.env,
+                    [path],
+                    size=self.size,
+                    n_episodes=1 if self.length is None else None,
+                    length=self.length,
+                    deterministic=self.deterministic,
+                    seed=(algorithm.seed, steps, 2),  # others than those of evaluations
+                    cancelled=lambda: algorithm.stop_reason == PREEMPTED,
+                )
         except (ZooError, OSError) as error:
             if not self._is_failing:
                 print_message(f"no video: {one_line(error, 500)}; the run goes on without it")
@@ -430,5 +411,3 @@ class VideoCallback(Callback):
             self._is_failing = False
             if n_frames:
                 self.loggers.call("video", "eval/video", path, steps)
-        finally:
-            algorithm.timings["evaluation"] += time.perf_counter() - started

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.agents.card import versions
-from zoo.agents.find import KEPT
+from zoo.agents.find import KEPT, kept_agents
 from zoo.algorithms.callback import PREEMPTED
 from zoo.config.environment_values import as_written, resolved
 from zoo.config.resume import SHOWN_ONLY
@@ -108,9 +108,11 @@ class RunFolder:
             raise StillGoingError(f"the run in {run.path} is still going on in another process")
         for folder in (run.path, run.kept_agents):
             atomic.recover(folder)
+        step = checkpoint_step(run.checkpoint) if run.has_checkpoint else -1
+        later = [folder for steps, folder in kept_agents(run.path).items() if steps > step]
+        for folder in later if run.has_checkpoint else (run.monitor, run.tensorboard, run.kept_agents):
+            shutil.rmtree(folder, ignore_errors=True)
         if not run.has_checkpoint:
-            for folder in (run.monitor, run.tensorboard, run.kept_agents):
-                shutil.rmtree(folder, ignore_errors=True)
             for file in (run.progress, run.evaluations):
                 file.unlink(missing_ok=True)
         return run

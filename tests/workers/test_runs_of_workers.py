@@ -288,7 +288,7 @@ def test_ranks_do_not_share_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 def test_checkpoint_of_other_workers_is_refused(tmp_path: Path) -> None:
     """A config that somebody has edited does not make another run of this one, with a part of its state."""
     share = {"tensors": "8-0123abcd.safetensors", "tensors_checksum": 0, "parts": {}, "algorithm": {}}
-    workers: Any = SimpleNamespace(order=lambda *_, **__: None, gather=lambda _: [None, share])
+    workers: Any = SimpleNamespace(order=lambda *_, **__: None, gather=lambda own: [own, share])
     distributed = SimpleNamespace(workers=workers)
     algorithm: Any = SimpleNamespace(num_timesteps=8, state=dict, envs=None, distributed=distributed)
     write_checkpoint(tmp_path, algorithm)

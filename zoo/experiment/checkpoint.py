@@ -113,9 +113,9 @@ class CheckpointCallback(Callback):
                 algorithm.save(path)
                 if self.verbose:
                     print_message(f"{path} is written")
-        if self.checkpoints and not _is_replayable(algorithm):
-            algorithm.distributed.reset_all()
         if self.checkpoints:
+            if not _is_replayable(algorithm):
+                algorithm.distributed.reset_all()
             self._write(algorithm)
 
     def on_preemption(self, algorithm: Training) -> None:
@@ -131,12 +131,9 @@ class CheckpointCallback(Callback):
 
     def drop(self) -> None:
         """Remove the checkpoint of a finished run unless it is kept, and its folder if it is empty then."""
-        if self.keep == "auto" and self.folder.is_dir():
-            is_kept = sum(path.stat().st_size for path in self.folder.iterdir()) <= KEPT_BYTES
-        else:
-            is_kept = bool(self.keep)
-        if not is_kept:
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            n_bytes = sum(path.stat().st_size for path in self.folder.iterdir())
+            if not (n_bytes <= KEPT_BYTES if self.keep == "auto" else self.keep):
                 (self.folder / RECORD).unlink(missing_ok=True)
                 _remove_unused_files(self.folder)
                 self.folder.rmdir()
@@ -179,10 +176,10 @@ class Checkpoint:
 def write_checkpoint(folder: str | Path, algorithm: Training, callbacks: Iterable[Callback] = ()) -> None:
     """Write the state of an algorithm between two updates, and of its callbacks.
 
-    Log files are forced to the disk before. The other workers write their shares meanwhile. Raises `ZooError`
+    Log files are forced to the disk before. The other ranks write their shares meanwhile. Raises `ZooError`
     or `OSError` if something can't be written.
     """
-    folder, state, workers = Path(folder), algorithm.state(), algorithm.distributed.workers
+    folder, workers = Path(folder), algorithm.distributed.workers
     monitor = algorithm.envs.monitor if algorithm.envs is not None else None
     values = {
         "timesteps": algorithm.num_timesteps,
@@ -192,14 +189,13 @@ def write_checkpoint(folder: str | Path, algorithm: Training, callbacks: Iterabl
     try:
         if workers is not None:
             workers.order(CHECKPOINT, folder=str(folder.absolute()))
-        try:
-            own_share = _write_share(folder, algorithm.num_timesteps, state)
-        finally:
-            others = [] if workers is None else workers.gather(None)[1:]
-        for rank, share in enumerate(others, 1):
+        own_share = write_share(folder, algorithm)
+        shares = [own_share] if workers is None else workers.gather(own_share)
+        for rank, share in enumerate(shares):
             if "error" in share:
-                raise ZooError(f"rank {rank}: {share['error']}")
-        record = {"format": FORMAT, **own_share, **({"workers": others} if others else {}), **values}
+                raise ZooError(f"rank {rank}: {share['error']}" if rank else share["error"])
+        others = {"workers": shares[1:]} if shares[1:] else {}
+        record = {"format": FORMAT, **own_share, **others, **values}
         atomic.write_json(folder / RECORD, {**record, "checksum": _checksum(record)})
     finally:
         _remove_unused_files(folder)
@@ -220,16 +216,8 @@ def restore(checkpoint: Checkpoint, algorithm: Algorithm, callbacks: Iterable[Ca
         monitor.truncate(checkpoint.monitor)
 
 
-def write_share(folder: Path, algorithm: Training) -> Record:
-    """Write the state of a worker other than the first; return its entry in the record, or the error."""
-    try:
-        return _write_share(folder, algorithm.num_timesteps, algorithm.state())
-    except (ZooError, OSError) as error:
-        return {"error": str(error)}
-
-
 def read_share(folder: Path, rank: int) -> State:
-    """Return the state of one of the workers. Raises `ZooError`."""
+    """Return the state of one of the ranks. Raises `ZooError`."""
     return _read_share(folder, _shares(_read_record(folder))[rank])
 
 
@@ -243,10 +231,10 @@ def read_checkpoint(folder: str | Path, n_workers: int | None = None) -> Checkpo
     """
     folder = Path(folder)
     record = _read_record(folder)
-    n_written = 1 + len(record.get("workers", ()))
-    if n_workers not in (None, n_written):
-        raise ZooError(f"the checkpoint is of workers={n_written}, and can't go on with workers={n_workers}")
-    state, *_ = [_read_share(folder, share) for share in _shares(record)]
+    shares = _shares(record)
+    if n_workers not in (None, n := len(shares)):
+        raise ZooError(f"the checkpoint is of workers={n}, and can't go on with workers={n_workers}")
+    state, *_ = [_read_share(folder, share) for share in shares]
     return Checkpoint(record["timesteps"], state, record.get("callbacks", {}), record.get("monitor"))
 
 
@@ -255,25 +243,30 @@ def checkpoint_step(folder: Path) -> int:
     return int(_read_record(folder)["timesteps"])
 
 
-def _write_share(folder: Path, timesteps: int, state: State) -> Record:
-    """Write a worker's arrays; return their files' names and checksums, and the plain values."""
-    arrays, values = split(state)
+def write_share(folder: Path, algorithm: Training) -> Record:
+    """Write a rank's arrays; return its entry in the record, or the error.
+
+    The entry holds the names and checksums of the files, and the plain values.
+    """
     written: Record = {}
     parts: Record = {}
     with contextlib.suppress(ZooError):
         for share in _shares(_read_record(folder)):
             written |= {part["name"]: part for part in share["parts"].values()}
-    for place, content in content_files(state).items():
-        below = f"{place}{SEPARATOR}"
-        names = [name for name in arrays if name.startswith(below)]
-        rows = {name.removeprefix(below): arrays.pop(name) for name in names}
-        path = folder / f"{content.name}.safetensors"
-        if content.name in written and path.is_file():
-            parts[place] = written[content.name]
-        else:
-            parts[place] = {"name": content.name, "checksum": write_tensors(path, rows)}
-    tensors = f"{timesteps}-{secrets.token_hex(4)}.safetensors"
-    checksum = write_tensors(folder / tensors, arrays)
+    try:
+        state = algorithm.state()
+        arrays, values = split(state)
+        for place, content in content_files(state).items():
+            rows = {name: arrays.pop(f"{place}{SEPARATOR}{name}") for name in split(content)[0]}
+            path = folder / f"{content.name}.safetensors"
+            if content.name in written and path.is_file():
+                parts[place] = written[content.name]
+            else:
+                parts[place] = {"name": content.name, "checksum": write_tensors(path, rows)}
+        tensors = f"{algorithm.num_timesteps}-{secrets.token_hex(4)}.safetensors"
+        checksum = write_tensors(folder / tensors, arrays)
+    except (ZooError, OSError) as error:
+        return {"error": str(error)}
     return {"tensors": tensors, "tensors_checksum": checksum, "parts": parts, "algorithm": values}
 
 

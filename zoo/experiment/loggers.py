@@ -7,6 +7,7 @@ import os
 import sys
 import time
 import traceback
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -136,15 +137,13 @@ class ConsoleLogger(Logger):
 
 def table(entry: LogEntry) -> str:
     """Return an entry as text: scalars by group, how the time divides, and the note."""
-    groups: dict[str, dict[str, str]] = {}
-    for name, value in entry.scalars.items():
-        group, _, key = name.rpartition("/")
-        is_whole = isinstance(value, int) or 1e4 <= abs(value) < 1e15
-        groups.setdefault(group, {})[key] = f"{value:.0f}" if is_whole else f"{value:.4g}"
     rows: list[tuple[str, str]] = []
-    for group in sorted(groups):
-        rows.append((f"{group}/", ""))
-        rows += [(f"   {key}", groups[group][key]) for key in sorted(groups[group])]
+    scalars = ((*name.rpartition("/")[::2], value) for name, value in entry.scalars.items())
+    for group, key, value in sorted(scalars):
+        if (f"{group}/", "") not in rows:
+            rows.append((f"{group}/", ""))
+        is_whole = isinstance(value, int) or 1e4 <= abs(value) < 1e15
+        rows.append((f"   {key}", f"{value:.0f}" if is_whole else f"{value:.4g}"))
     total = sum(entry.seconds.values())
     if total > 0:
         rows.append(("share of time/", ""))
@@ -174,7 +173,7 @@ class CsvLogger(Logger):
             self._rewrite(columns, [*self._rows(), entry.scalars])
         else:
             with open(self.path, "ab", buffering=0) as file:
-                atomic.append(file, _as_csv(columns, [entry.scalars]).encode())
+                atomic.append(file, csv_lines([map(entry.scalars.get, columns)]).encode())
             self._n_rows += 1
 
     def state(self) -> dict[str, Any]:
@@ -184,11 +183,7 @@ class CsvLogger(Logger):
         return {"columns": columns, "rows": self._n_rows}
 
     def load_state(self, values: dict[str, Any]) -> None:
-        rows = self._rows()[: values["rows"]]
-        if len(rows) < values["rows"]:
-            left = f"has {len(rows)} of the {values['rows']} rows written before the checkpoint"
-            print_message(f"{self.path} {left}: the others are lost")
-        self._rewrite(values["columns"], rows)
+        self._rewrite(values["columns"], self._rows()[: values["rows"]])
 
     def _known_columns(self) -> list[str]:
         """Return the columns of the file, which may be there from an earlier call of `learn`."""
@@ -206,13 +201,9 @@ class CsvLogger(Logger):
             raise ZooError(f"can't read {self.path}: {one_line(error)}") from error
 
     def _rewrite(self, columns: list[str], rows: Sequence[Mapping[str, Any]]) -> None:
-        header = csv_lines([columns]) if columns else ""
-        atomic.write_text(self.path, header + _as_csv(columns, rows))
+        cells = ([row.get(column) for column in columns] for row in rows)
+        atomic.write_text(self.path, csv_lines([columns, *cells]) if columns else "")
         self._columns, self._n_rows = columns, len(rows)
-
-
-def _as_csv(columns: list[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    return csv_lines([row.get(column) for column in columns] for row in rows)
 
 
 class LoggerGroup:
@@ -231,21 +222,22 @@ class LoggerGroup:
         self._failing: set[str] = set()
         self._off: set[str] = set()
 
-    def call(self, method: str, *arguments: Any) -> None:
-        """Call a method of `Logger` on each; on one that was switched off only `close`."""
-        for name in self.outputs:
-            self._call(name, method, *arguments)
+    def call(self, method: str, *arguments: Any) -> dict[str, Any]:
+        """Call a method of `Logger` on each, on one that was switched off only `close`; return the results.
+
+        Re-raises errors of loggers with ``keeps_trying`` in `state` and `load_state`.
+        """
+        results = {name: self._call(name, method, *arguments) for name in self.outputs}
+        return {name: result for name, result in results.items() if result is not None}
 
     def state(self) -> dict[str, Any]:
-        """Return the loggers' states by name. Re-raises errors of loggers with ``keeps_trying``."""
-        states = {name: self._call(name, "state") for name in self.outputs}
-        return {name: state for name, state in states.items() if state is not None}
+        """Return the loggers' states by name."""
+        return self.call("state")
 
     def load_state(self, states: Mapping[str, Any]) -> None:
-        """Restore the loggers' states and files. Re-raises errors of loggers with ``keeps_trying``."""
-        for name in self.outputs:
-            if name in states:
-                self._call(name, "load_state", states[name])
+        """Restore the loggers' states and files."""
+        for name in self.outputs.keys() & states.keys():
+            self._call(name, "load_state", states[name])
 
     def _call(self, name: str, method: str, *arguments: Any) -> Any:
         output = self.outputs[name]
@@ -259,26 +251,22 @@ class LoggerGroup:
         except Exception as error:
             if output.keeps_trying and method in ("state", "load_state"):
                 raise
-            self._report(name, output, error)
+            is_expected = isinstance(error, OSError | ZooError)
+            tries_again = output.keeps_trying and is_expected
+            if name not in self._failing:
+                kind = "" if is_expected else f"{type(error).__name__}: "
+                reason = one_line(f"{type(output).__name__}: {kind}{error}", 500)
+                then = "the run goes on, and logs again when it can"
+                print_message(
+                    f"{reason}; {then if tries_again else 'it is switched off, and the run goes on'}"
+                )
+                if os.environ.get("ZOO_DEBUG") == "1":
+                    traceback.print_exception(error)
+            (self._failing if tries_again else self._off).add(name)
             return None
         if method == "write":
             self._failing.discard(name)
         return returned
-
-    def _report(self, name: str, output: Logger, error: Exception) -> None:
-        """Print an exception once, and switch its logger off unless it ``keeps_trying``."""
-        is_expected = isinstance(error, OSError | ZooError)
-        tries_again = output.keeps_trying and is_expected
-        if name not in self._failing:
-            kind = "" if is_expected else f"{type(error).__name__}: "
-            reason = one_line(f"{type(output).__name__}: {kind}{error}", 500)
-            then = "the run goes on, and logs again when it can"
-            print_message(f"{reason}; {then if tries_again else 'it is switched off, and the run goes on'}")
-            if os.environ.get("ZOO_DEBUG") == "1":
-                traceback.print_exception(error)
-        self._failing.add(name)
-        if not tries_again:
-            self._off.add(name)
 
 
 class LoggingCallback(Callback):
@@ -314,9 +302,8 @@ class LoggingCallback(Callback):
         if algorithm.num_timesteps > self._logged_step:
             self.on_steps(algorithm)
         self._write_rows(algorithm, before=algorithm.num_timesteps + 1)
-        now = time.perf_counter()
-        self._elapsed_before += now - self._started
-        self._started = now
+        self._elapsed_before += time.perf_counter() - self._started
+        self._started = time.perf_counter()
         self.loggers.call("flush")
         if self._is_own_group:
             self.close()
@@ -339,8 +326,8 @@ class LoggingCallback(Callback):
     def _entry(self, algorithm: Training) -> LogEntry:
         now = time.perf_counter()
         seconds = now - self._started
-        if algorithm.envs is not None:
-            self._longest = max(self._longest, algorithm.envs.longest_unfinished_episode())
+        assert algorithm.envs is not None
+        self._longest = max(self._longest, algorithm.envs.longest_unfinished_episode())
         scalars = rollout_scalars(algorithm.recent_episodes)
         scalars["time/episodes"] = algorithm.n_episodes
         compiling = algorithm.runtime.compile_clock.seconds - self._compiled_before
@@ -356,10 +343,9 @@ class LoggingCallback(Callback):
         if not algorithm.n_episodes and self._longest >= LONG_EPISODE:
             note = f"no episode has finished yet (longest: {self._longest:,} steps); set a time limit?"
             note += " (env.max_episode_steps)"
-        entry = LogEntry(algorithm.num_timesteps, scalars, spent, note)
         self._logged, self._logged_step = now, algorithm.num_timesteps
         self._timings = dict(algorithm.timings)
-        return entry
+        return LogEntry(algorithm.num_timesteps, scalars, spent, note)
 
 
 class LogInterval(Callback):
@@ -382,19 +368,9 @@ class LogInterval(Callback):
 
 def rollout_scalars(episodes: Iterable[EpisodeRecord]) -> dict[str, float]:
     """Return the means over finished episodes: return, length, success, and numeric values of their infos."""
-    records = list(episodes)
-    if not records:
-        return {}
-    scalars = {
-        "rollout/ep_rew_mean": float(np.mean([record.episode_return for record in records])),
-        "rollout/ep_len_mean": float(np.mean([record.length for record in records])),
-    }
-    values: dict[str, list[float]] = {}
-    for record in records:
-        for key, value in record.info.items():
+    values = defaultdict[str, list[float]](list)
+    for record in episodes:
+        for key, value in {"ep_rew": record.episode_return, "ep_len": record.length, **record.info}.items():
             if isinstance(value, bool | int | float):
-                values.setdefault(key, []).append(float(value))
-    for key, numbers in values.items():
-        name = "rollout/success_rate" if key == "is_success" else f"rollout/{key}_mean"
-        scalars[name] = float(np.mean(numbers))
-    return scalars
+                values["success_rate" if key == "is_success" else f"{key}_mean"].append(value)
+    return {f"rollout/{name}": float(np.mean(numbers)) for name, numbers in values.items()}

@@ -82,9 +82,8 @@ class EvalCallback(Callback):
         if every is not None and eval_freq is not None:
             raise ZooError("EvalCallback: every counts environment steps, eval_freq calls; give one of them")
         self.env = env
-        self.every = every or 0
+        self.every, self.verbose = every or 0, verbose
         self.calls = (10_000 if eval_freq is None else eval_freq) if every is None else 0
-        self.verbose = verbose
         self.on_new_best, self.after_eval = (
             None if callback is None else as_callback(callback)
             for callback in (callback_on_new_best, callback_after_eval)
@@ -93,11 +92,8 @@ class EvalCallback(Callback):
         for callback in self.inner:
             if isinstance(callback, _StopOnEvaluation):
                 callback.evaluation = self
-        self.confirm = confirm
-        self.n_eval_episodes = n_eval_episodes
-        self.deterministic = deterministic
-        self.n_envs = n_envs
-        self.seed = seed
+        self.confirm, self.n_eval_episodes, self.deterministic = confirm, n_eval_episodes, deterministic
+        self.n_envs, self.seed = n_envs, seed
         self.run = run if run is None or isinstance(run, RunFolder) else RunFolder(run)
         best, log = best_model_save_path, log_path
         self.best_agent = Path(best, "best_model.zip") if best else getattr(self.run, "best_agent", None)
@@ -106,7 +102,7 @@ class EvalCallback(Callback):
         self.best_mean: float | None = None
         self.best_evaluated: float | None = None  # the same agent's mean before it played ``confirm`` more
         self.last: Evaluation | None = None
-        self._history: list[tuple[int, Evaluation]] = []
+        self.history: list[tuple[int, Evaluation]] = []
         self._own_envs: VecEnvAdapter | None = None
         self.evaluated_at: int | None = None
 
@@ -152,13 +148,8 @@ class EvalCallback(Callback):
 
     def state(self) -> dict[str, Any]:
         """Return the counts and best scores, and the number of valid rows of ``evaluations.npz``."""
-        return {
-            "n_evaluations": self.n_evaluations,
-            "best_mean": self.best_mean,
-            "best_evaluated": self.best_evaluated,
-            "rows": len(self._history),
-            "evaluated_at": self.evaluated_at,
-        }
+        names = ("n_evaluations", "best_mean", "best_evaluated", "evaluated_at")
+        return {"rows": len(self.history), **{name: getattr(self, name) for name in names}}
 
     def load_state(self, values: dict[str, Any]) -> None:
         """Restore the counts, and drop later rows of ``evaluations.npz``."""
@@ -167,9 +158,9 @@ class EvalCallback(Callback):
         self.best_evaluated = values.get("best_evaluated", self.best_mean)
         self.evaluated_at = values["evaluated_at"]
         if self.evaluations is not None and values["rows"]:
-            self._history = read_evaluations(self.evaluations)[: values["rows"]]
-            self.last = self._history[-1][1] if self._history else None
-            write_evaluations(self.evaluations, self._history)
+            self.history = read_evaluations(self.evaluations)[: values["rows"]]
+            self.last = self.history[-1][1] if self.history else None
+            write_evaluations(self.evaluations, self.history)
 
     def card_at(self, num_timesteps: int) -> dict[str, Any]:
         """Return the score of the agent as it is at this step for its card: nothing, if it has none."""
@@ -198,9 +189,9 @@ class EvalCallback(Callback):
         algorithm.scalars.record_row(algorithm.num_timesteps, scalars)
         if self.verbose:
             print_message(f"step {algorithm.num_timesteps:,}: mean return {decimal(evaluation.mean)}")
+        self.history.append((algorithm.num_timesteps, evaluation))
         if self.evaluations is not None:
-            self._history.append((algorithm.num_timesteps, evaluation))
-            write_evaluations(self.evaluations, self._history)
+            write_evaluations(self.evaluations, self.history)
         if candidate is not None and reaches(candidate, self.best_mean):
             with report_write_errors("the run goes on, and the earlier best agent, if any, stays"):
                 if self.best_agent is not None:
@@ -308,28 +299,13 @@ class StopTrainingOnNoModelImprovement(_StopOnEvaluation):
     ) -> None:
         super().__init__(evaluation, verbose, max_no_improvement_evals=max_no_improvement_evals)
         self.max_no_improvement_evals, self.min_evals = max_no_improvement_evals, min_evals
-        self._n_seen = self._n_without = 0
-        self._best: float | None = None
 
     def on_steps(self, algorithm: Training) -> None:
-        evaluation: Any = self.evaluation
-        if evaluation.n_evaluations == self._n_seen or evaluation.last is None:
-            return
-        self._n_seen, mean = evaluation.n_evaluations, evaluation.last.mean
-        if self._best is None or mean > self._best:
-            self._best, self._n_without = mean, 0
-        elif self._n_seen > self.min_evals:
-            self._n_without += 1
-        if self._n_without > self.max_no_improvement_evals:
-            worse = f"no better mean return than {self._best:.4g} in {self._n_without} evaluations"
-            self._stop(algorithm, worse)
-
-    def state(self) -> dict[str, Any]:
-        return {"n_seen": self._n_seen, "n_without": self._n_without, "best": self._best}
-
-    def load_state(self, values: dict[str, Any]) -> None:
-        self._n_seen, self._n_without = values["n_seen"], values["n_without"]
-        self._best = values["best"]
+        assert self.evaluation is not None
+        means = [evaluation.mean for _, evaluation in self.evaluation.history]
+        n_without = len(means) - max(1 + int(np.argmax(means)), self.min_evals) if means else 0
+        if n_without > self.max_no_improvement_evals:
+            self._stop(algorithm, f"no better mean return than {max(means):.4g} in {n_without} evaluations")
 
 
 class StopTrainingOnMaxEpisodes(Callback):
@@ -380,8 +356,7 @@ class VideoCallback(Callback):
         loggers: LoggerGroup | None = None,
     ) -> None:
         self.env, self.folder, self.every = env, folder, every
-        self.length, self.deterministic = length, deterministic
-        self.size = size
+        self.length, self.deterministic, self.size = length, deterministic, size
         self.loggers = loggers or LoggerGroup([])
         self._is_failing = False
         check_rendering(env)

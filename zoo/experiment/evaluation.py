@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import gymnasium as gym
@@ -28,7 +28,7 @@ from zoo.experiment import statistics
 from zoo.policies.actor_critic import PolicyInput
 
 PATIENCE = 30.0
-"""Seconds without the end of an episode after which playing says so."""
+"""Seconds without the end of an episode after which playing says so, and again when they have doubled."""
 
 GymEnv = gym.Env[Any, Any]
 Env = str | EnvConfig | GymEnv | Callable[[], GymEnv] | VectorEnv[Any, Any, Any] | VecEnvAdapter
@@ -109,17 +109,16 @@ class Evaluation:
 
     def summary(self) -> dict[str, Any]:
         """Return the statistics by name, as ``zoo evaluate`` and ``run.json`` give them."""
-        summary: dict[str, Any] = {
+        success = {} if self.success_rate is None else {"success_rate": self.success_rate}
+        return {
             "mean_return": self.mean,
             "std_return": self.std,
             "iqm_return": self.iqm,
             "ci95": list(self.ci95()),
             "mean_length": self.mean_length,
             "n_episodes": self.n_episodes,
+            **success,
         }
-        if self.success_rate is not None:
-            summary["success_rate"] = self.success_rate
-        return summary
 
 
 @refuse_unknown_arguments
@@ -141,18 +140,16 @@ def evaluate_policy(
 
     With ``return_episode_rewards`` the returns and lengths themselves. After each step ``callback`` is called
     with (locals, globals) for each environment ``i``; its ``reward``, ``done``, ``info`` are locals. Returns
-    are always sums of raw rewards: there is nothing to ``warn`` of. Raises `ZooError` if the mean is below
-    ``reward_threshold``.
+    are sums of raw rewards: there is nothing to ``warn`` of. Raises `ZooError` below ``reward_threshold``.
     """
     if render:
         raise ZooError('evaluate_policy(render=True): make the environment with render_mode="human"')
 
     def call_back(step: Transition, rows: Sequence[int]) -> None:
-        infos = step.step_infos()
-        of_all = {"model": model, "env": env, "rewards": step.rewards, "dones": step.dones, "infos": infos}
+        all_rows: dict[str, Any] = {"rewards": step.rewards, "dones": step.dones, "infos": step.step_infos()}
         for i in rows:
-            of_one = {"i": i, "reward": step.rewards[i], "done": step.dones[i], "info": infos[i]}
-            callback({**step.columns, **of_all, **of_one}, {})  # type: ignore[misc]
+            row = {name.removesuffix("s"): values[i] for name, values in all_rows.items()}
+            callback({**step.columns, **all_rows, **row, "i": i, "model": model, "env": env}, {})  # type: ignore[misc]
 
     on_step = None if callback is None else call_back
     options: dict[str, Any] = {"deterministic": deterministic, "seed": seed, "n_envs": n_envs}
@@ -238,11 +235,17 @@ def eval_loop(
         )
         return {"actions": actions}
 
-    silence = Silence()
+    n_steps, ended, patience = 0, time.monotonic(), PATIENCE
 
     def step() -> Transition:
-        transition = collector.step(act)
-        silence.note(ended=bool(transition.episodes))
+        nonlocal n_steps, ended, patience
+        transition, n_steps, seconds = collector.step(act), n_steps + 1, time.monotonic() - ended
+        if transition.episodes:
+            n_steps, ended, patience = 0, ended + seconds, PATIENCE
+        elif seconds > patience:
+            patience *= 2
+            silence = f"playing: no episode has ended for {seconds:,.0f} s ({n_steps:,} steps)"
+            warnings.warn(f"{silence}; env.max_episode_steps sets a time limit", ZooWarning, stacklevel=3)
         return transition
 
     try:
@@ -252,30 +255,6 @@ def eval_loop(
     finally:
         if is_own:
             envs.close()
-
-
-@dataclass
-class Silence:
-    """Warns while no episode ends: after `PATIENCE`, then each time that the wait has doubled."""
-
-    started: float = field(default_factory=time.monotonic)
-    patience: float = field(default_factory=lambda: PATIENCE)
-    n_steps: int = 0
-
-    def note(self, *, ended: bool) -> None:
-        """Count a step in which an episode ``ended`` or not."""
-        self.n_steps += 1
-        seconds = time.monotonic() - self.started
-        if ended:
-            self.started, self.n_steps, self.patience = self.started + seconds, 0, PATIENCE
-        elif seconds > self.patience:
-            self.patience *= 2
-            warnings.warn(
-                f"playing: no episode has ended for {seconds:,.0f} s ({self.n_steps:,} steps);"
-                " env.max_episode_steps sets a time limit",
-                ZooWarning,
-                stacklevel=4,
-            )
 
 
 def check_finite_return(episode: EpisodeRecord) -> None:
@@ -302,9 +281,7 @@ class EpisodeReporter:
     def add(self, episode: EpisodeRecord) -> None:
         """Take an episode and print a line about it."""
         self.episodes.append(episode)
-        success = ""
-        if "is_success" in episode.info:
-            success = ", success" if episode.info["is_success"] else ", no success"
+        success = {None: "", False: ", no success", True: ", success"}[episode.info.get("is_success")]
         number, gained = len(self.episodes), decimal(episode.episode_return)
         show(f"episode {number}: return {gained} in {episode.length:,} steps{success}", flush=True)
 

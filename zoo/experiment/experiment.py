@@ -135,11 +135,9 @@ class Experiment:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        try:
+        with self._closing:
             for callback in self._callbacks_of(CheckpointCallback) if self.is_finished else []:
                 callback.drop()  # also where a signal came before
-        finally:
-            self._closing.close()
 
     def _make(self, closing: contextlib.ExitStack) -> None:
         """Make, or reopen, the run's folder; make algorithm, callbacks, workers; restore the checkpoint."""
@@ -237,9 +235,7 @@ class Experiment:
         if steps and rollout and (n_rollouts * rollout > 1.01 * steps or rollout > every):
             less = f"; evaluations: {n_rollouts}, not {steps // every}" if rollout > every else ""
             total = f"trains {n_rollouts * rollout:,} steps, not {steps:,}"
-            logger.info(
-                "%s: rollouts of %s (n_steps × n_envs) are never split%s", total, f"{rollout:,}", less
-            )
+            logger.info(f"{total}: rollouts of {rollout:,} (n_steps × n_envs) are never split{less}")
 
     def evaluate(self) -> None:
         """Evaluate the agent as it is now, unless that is switched off or the last evaluation was of it.

@@ -37,14 +37,7 @@ from zoo.experiment.callbacks import (
     VideoCallback,
 )
 from zoo.experiment.checkpoint import CheckpointCallback
-from zoo.experiment.loggers import (
-    ConsoleLogger,
-    CsvLogger,
-    Logger,
-    LoggerGroup,
-    LoggingCallback,
-    LogInterval,
-)
+from zoo.experiment.loggers import ConsoleLogger, CsvLogger, Logger, LoggerGroup, LoggingCallback, LogInterval
 from zoo.experiment.progress_bar import ProgressBarCallback
 from zoo.experiment.run_folder import RunFolder
 from zoo.experiment.trackers import TensorBoardLogger, WandbLogger
@@ -116,29 +109,45 @@ def monitor_episodes(algorithm: Algorithm, run: RunFolder, closing: ExitStack, *
 
 def make_callbacks(config: Mapping[str, Any], run: RunFolder, closing: ExitStack) -> list[Callback]:
     """Return a run's callbacks in the order of their calls; ``closing`` closes them. Raises `ZooError`."""
-    eval_env = build(EnvConfig, config["env"], "env")
+    env = build(EnvConfig, config["env"], "env")
     loggers = LoggerGroup(_outputs(config, run), run.path, as_written(config))
     config = with_intervals(config)
     settings = {name: value for name, value in config["callbacks"].items() if value is not None}
-    builtin = {name: value for name, value in settings.items() if _is_ours(value)}
-    callbacks = _evaluation(builtin, run, eval_env)
-    if "agents" in builtin:  # after the evaluation, which scores them
-        evaluation = next((callback for callback in callbacks if isinstance(callback, EvalCallback)), None)
-        callbacks.append(KeepAgentsCallback(run, every=builtin["agents"]["every"], evaluation=evaluation))
-    callbacks += [
-        _own_callback(f"callbacks.{name}", value) for name, value in settings.items() if name not in builtin
-    ]
-    if "video" in builtin:  # before the loggers, which write it beside the next entry
-        values = builtin["video"]
-        options = {key: values[key] for key in ("every", "length", "deterministic")}
-        size = parse_size(values["size"])
-        callbacks.append(VideoCallback(eval_env, run.videos, size=size, loggers=loggers, **options))
+    ours = {name: value for name, value in settings.items() if _is_ours(value)}
+    evaluation: Any = None
+    callbacks: list[Callback] = []
+    if values := ours.get("eval"):
+        evaluation = EvalCallback(
+            dataclasses.replace(env, check=False),  # it was checked before the training began
+            every=values["every"],
+            n_eval_episodes=values["n_episodes"],
+            deterministic=values["deterministic"],
+            n_envs=values["n_envs"],
+            confirm=values.get("confirm", 0),  # runs of format 1 that began without it
+            run=run,
+        )
+        callbacks.append(evaluation)
+    for name in ("stop_on_reward", "stop_on_no_improvement"):
+        if name in ours and evaluation is None:
+            raise ZooError(f"`callbacks.{name}` needs `callbacks.eval`, which is switched off")
+    if values := ours.get("stop_on_reward"):
+        callbacks.append(StopTrainingOnRewardThreshold(evaluation, values["threshold"]))
+    if values := ours.get("stop_on_no_improvement"):
+        most, first = values["max_evaluations"], values["min_evaluations"]
+        callbacks.append(StopTrainingOnNoModelImprovement(evaluation, most, first))
+    if values := ours.get("stop_on_episodes"):
+        callbacks.append(StopTrainingOnMaxEpisodes(values["max_episodes"]))
+    if values := ours.get("agents"):  # after the evaluation, which scores them
+        callbacks.append(KeepAgentsCallback(run, every=values["every"], evaluation=evaluation))
+    callbacks += [_own_callback(f"callbacks.{name}", settings[name]) for name in settings if name not in ours]
+    if values := ours.get("video"):  # before the loggers, which write it beside the next entry
+        options = {**values, "size": parse_size(values["size"])}
+        callbacks.append(VideoCallback(env, run.videos, loggers=loggers, **options))
     if loggers.outputs:
         callbacks.append(LoggingCallback(config["logger"]["every"], loggers))
     if config.get("progress_bar"):
         callbacks.append(ProgressBarCallback())
-    if "checkpoint" in builtin:
-        values = builtin["checkpoint"]
+    if values := ours.get("checkpoint"):
         keep = values.get("keep", False)
         callbacks.append(CheckpointCallback(run.checkpoint, values["every"], tuple(callbacks), keep=keep))
     for callback in callbacks:  # they close themselves only where the training comes to its end
@@ -157,10 +166,8 @@ def callbacks_of_learn(
     outputs: list[Logger] = [ConsoleLogger()] if algorithm.verbose else []
     if algorithm.tensorboard_log is not None:
         folder, name = Path(algorithm.tensorboard_log), tb_log_name or type(algorithm).__name__
-        paths = [path.name.rpartition("_") for path in folder.iterdir()] if folder.is_dir() else []
-        last = max(
-            (int(number) for stem, _, number in paths if stem == name and number.isdecimal()), default=0
-        )
+        numbers = [path.name.removeprefix(f"{name}_") for path in folder.glob(f"{name}_*")]
+        last = max((int(number) for number in numbers if number.isdecimal()), default=0)
         outputs.append(TensorBoardLogger(folder / f"{name}_{last + 1 if is_new or not last else last}"))
     elif tb_log_name is not None:
         raise ZooError(f"learn(tb_log_name={tb_log_name!r}) needs tensorboard_log=FOLDER of the constructor")
@@ -186,36 +193,6 @@ def with_intervals(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_ours(values: Mapping[str, Any] | None) -> TypeGuard[Mapping[str, Any]]:
     return values is not None and "_target_" not in values
-
-
-def _evaluation(chosen: Mapping[str, Any], run: RunFolder, eval_env: EnvConfig) -> list[Callback]:
-    """Return the evaluation and what ends a run by it, or by the number of episodes."""
-    needing = [name for name in ("stop_on_reward", "stop_on_no_improvement") if name in chosen]
-    if needing and "eval" not in chosen:
-        raise ZooError(f"`callbacks.{needing[0]}` needs `callbacks.eval`, which is switched off")
-    callbacks: list[Callback] = []
-    if "eval" in chosen:
-        values = chosen["eval"]
-        evaluation = EvalCallback(
-            dataclasses.replace(eval_env, check=False),  # it was checked before the training began
-            every=values["every"],
-            n_eval_episodes=values["n_episodes"],
-            deterministic=values["deterministic"],
-            n_envs=values["n_envs"],
-            confirm=values.get("confirm", 0),  # runs of format 1 that began without it
-            run=run,
-        )
-        callbacks.append(evaluation)
-    if "stop_on_reward" in chosen:
-        threshold = chosen["stop_on_reward"]["threshold"]
-        callbacks.append(StopTrainingOnRewardThreshold(evaluation, threshold))
-    if "stop_on_no_improvement" in chosen:
-        values = chosen["stop_on_no_improvement"]
-        most, first = values["max_evaluations"], values["min_evaluations"]
-        callbacks.append(StopTrainingOnNoModelImprovement(evaluation, most, first))
-    if "stop_on_episodes" in chosen:
-        callbacks.append(StopTrainingOnMaxEpisodes(chosen["stop_on_episodes"]["max_episodes"]))
-    return callbacks
 
 
 def _outputs(config: Mapping[str, Any], run: RunFolder) -> list[Logger]:

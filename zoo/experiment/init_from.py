@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+Config = Mapping[str, Any]
+
 SECTIONS = ("algo", "policy", "replay", "env")
 
 WEIGHTS, OPTIMIZER, ALL = "weights", "optimizer", "all"
@@ -49,7 +51,7 @@ BUFFER_SETTINGS = ("algo.buffer_size", "algo.optimize_memory_usage", "n_envs", "
 """Settings that two runs have in common which hand on a replay buffer."""
 
 
-def init_algorithm(algorithm: Algorithm, source: str, config: Mapping[str, Any]) -> tuple[str, list[str]]:
+def init_algorithm(algorithm: Algorithm, source: str, config: Config) -> tuple[str, list[str]]:
     """Load the parts of an agent or run that ``init_with`` names; say which, and what settings differ today.
 
     Weights are those of an agent, with its running statistics. With the optimizer they are those of the
@@ -57,9 +59,9 @@ def init_algorithm(algorithm: Algorithm, source: str, config: Mapping[str, Any])
     Raises `ZooError` if there is none, or it does not fit.
     """
     files = read_as_data(source)
-    trained = tuple(space_from_dict(files.config[f"{kind}_space"]) for kind in ("observation", "action"))
-    difference = interfaces_differ((trained[0], trained[1]), algorithm.spaces)
-    if difference is not None:
+    kinds = ("observation_space", "action_space")
+    observations, actions = (space_from_dict(files.config[kind]) for kind in kinds)
+    if difference := interfaces_differ((observations, actions), algorithm.spaces):
         name, how = difference
         raise ZooError(f"can't start from {source}: its {name} and the environment's differ: {how}")
     for name, array in files.tensors.items():  # from a NaN nothing is learned
@@ -69,19 +71,19 @@ def init_algorithm(algorithm: Algorithm, source: str, config: Mapping[str, Any])
     if mode == WEIGHTS:
         _take_weights(algorithm, files, source, config)
         taken = f"the weights of {shown(source)} (step {steps(files.card)})"
-        return taken, list(differences(files.config, algorithm, config))
-    where = f"can't take {'all' if mode == ALL else 'the optimizer'} from {one_line(source)}"
-    checkpoint = _checkpoint_of(algorithm, files, source, mode, where)
-    _take_tensors(algorithm, checkpoint, where)
-    taken = "weights and optimizer"
-    if mode == ALL and algorithm.has_replay:
-        _take_buffer(algorithm, checkpoint, files.config, config, where)  # type: ignore[arg-type]
-        taken = "weights, optimizer and replay buffer"
-    taken += f" of the last checkpoint of {shown(source)} (step {checkpoint.timesteps:,})"
+    else:
+        where = f"can't take {'all' if mode == ALL else 'the optimizer'} from {one_line(source)}"
+        checkpoint = _checkpoint_of(algorithm, files, source, mode, where)
+        _take_tensors(algorithm, checkpoint, where)
+        taken = "weights and optimizer"
+        if mode == ALL and algorithm.has_replay:
+            _take_buffer(algorithm, checkpoint, files.config, config, where)  # type: ignore[arg-type]
+            taken = "weights, optimizer and replay buffer"
+        taken += f" of the last checkpoint of {shown(source)} (step {checkpoint.timesteps:,})"
     return taken, list(differences(files.config, algorithm, config))
 
 
-def _take_weights(algorithm: Algorithm, files: AgentFiles, agent: str, config: Mapping[str, Any]) -> None:
+def _take_weights(algorithm: Algorithm, files: AgentFiles, agent: str, config: Config) -> None:
     try:
         algorithm.set_parameters(files.tensors)
     except ZooError as error:
@@ -112,10 +114,8 @@ def _checkpoint_of(algorithm: Algorithm, files: AgentFiles, source: str, mode: s
         raise ZooError(f"{where}: it is an agent alone, only a run has more than weights; init_with=weights")
     run = RunFolder(path)
     if not run.has_checkpoint:
-        raise ZooError(
-            f"{where}: the run has kept no checkpoint (callbacks.checkpoint.keep=true keeps it);"
-            " init_with=weights"
-        )
+        none = "the run has kept no checkpoint (callbacks.checkpoint.keep=true keeps it)"
+        raise ZooError(f"{where}: {none}; init_with=weights")
     agent = run.agent if (Path(source).expanduser() / run.record.name).is_file() else resolve_agent(source)
     step, of_agent = f"{checkpoint_step(run.checkpoint):,}", steps(read_card(agent) if agent.exists() else {})
     if of_agent not in ("?", step):
@@ -137,11 +137,7 @@ def _take_tensors(algorithm: Algorithm, checkpoint: Checkpoint, where: str) -> N
 
 
 def _take_buffer(
-    algorithm: OffPolicyAlgorithm,
-    checkpoint: Checkpoint,
-    trained: Mapping[str, Any],
-    config: Mapping[str, Any],
-    where: str,
+    algorithm: OffPolicyAlgorithm, checkpoint: Checkpoint, trained: Config, config: Config, where: str
 ) -> None:
     """Load the replay buffer, with all episodes cut: this run begins others."""
     if config.get("workers", 1) > 1:
@@ -152,13 +148,13 @@ def _take_buffer(
             was, now = (None if value is None else "prioritized" for value in (was, now))
         if was != now:
             raise ZooError(f"{where}: its replay buffer is of {path}={was}, not {now}; init_with=optimizer")
-    memory = checkpoint.algorithm["buffer"]
-    chunks = {first: dict(rows) for first, rows in memory["chunks"].items()}  # without their names
-    algorithm.buffer.load_state({**memory, "chunks": chunks})
+    state = checkpoint.algorithm["buffer"]
+    chunks = {first: dict(rows) for first, rows in state["chunks"].items()}  # without their names
+    algorithm.buffer.load_state({**state, "chunks": chunks})
     algorithm.buffer.cut()
 
 
-def differences(trained: Mapping[str, Any], algorithm: Algorithm, config: Mapping[str, Any]) -> Iterator[str]:
+def differences(trained: Config, algorithm: Algorithm, config: Config) -> Iterator[str]:
     """Give ``key: value of the agent → value of today`` for every setting that differs."""
     today = as_written({**config, "policy": dataclasses.asdict(algorithm.policy_config)})
     for section in SECTIONS:
@@ -167,16 +163,13 @@ def differences(trained: Mapping[str, Any], algorithm: Algorithm, config: Mappin
         yield "the running statistics of observations and rewards start anew: the agent had none"
 
 
-def _differing(then: Mapping[str, Any], now: Mapping[str, Any], path: str) -> Iterator[str]:
+def _differing(then: Config, now: Config, path: str) -> Iterator[str]:
     """Yield the differences in keys of both; if only one value is a mapping, it is shown as a whole."""
-    for key, earlier in then.items():
-        if key not in now:
-            continue
-        other = now[key]
-        if isinstance(earlier, Mapping) and isinstance(other, Mapping):
-            yield from _differing(earlier, other, f"{path}.{key}")
-        elif earlier != other:
-            yield f"{path}.{key}: {one_line(earlier)} → {one_line(other)}"
+    for key in [key for key in then if key in now and then[key] != now[key]]:
+        if isinstance(then[key], Mapping) and isinstance(now[key], Mapping):
+            yield from _differing(then[key], now[key], f"{path}.{key}")
+        else:
+            yield f"{path}.{key}: {one_line(then[key])} → {one_line(now[key])}"
 
 
 def pretrain(algorithm: Algorithm, settings: Mapping[str, Any] | None, run: RunFolder) -> None:
@@ -187,10 +180,9 @@ def pretrain(algorithm: Algorithm, settings: Mapping[str, Any] | None, run: RunF
     config = build(PretrainConfig, dict(settings or {}), "pretrain")
     if config.dataset is None:
         return
-    every = max(1, config.n_epochs // 10)
 
     def note(epoch: Epoch) -> bool:
-        if epoch.number % every == 0:
+        if epoch.number % max(1, config.n_epochs // 10) == 0:
             logger.info("pretraining, %s", _told(epoch))
         return algorithm.stop_reason == PREEMPTED
 

@@ -51,8 +51,7 @@ class OpenedAgent:
             f"agent  {one_line(shown(self.path))}",
             f"       {name}, trained for {steps(card)} steps, seed {seed}, return {score(card)}",
         ]
-        if self.changes:
-            typed = [f"{path}={one_line(value)}" for path, value in flat({"env": self.changes})]
+        if typed := [f"{path}={one_line(value)}" for path, value in flat(dict(self.changes), "env.")]:
             lines.append(f"       plays with {', '.join(typed)}")
         return "\n".join(lines)
 
@@ -79,27 +78,22 @@ class OpenedAgent:
         """Raise `ZooError` if the environment shows or takes something else than the agent has learned."""
         from zoo.envs.spaces import interfaces_differ
 
-        difference = interfaces_differ(self.algorithm.spaces, envs.spaces)
-        if difference is not None:
-            raise ZooError(
-                f"the agent in {one_line(shown(self.path))} can't act in {self.env.id}:"
-                f" its {difference[0]} and the environment's differ: {difference[1]}"
-            )
+        if difference := interfaces_differ(self.algorithm.spaces, envs.spaces):
+            agent = f"the agent in {one_line(shown(self.path))} can't act in {self.env.id}"
+            raise ZooError(f"{agent}: its {difference[0]} and the environment's differ: {difference[1]}")
 
 
 def open_agent(settings: AgentChoice) -> OpenedAgent:
     """Rebuild the agent that ``agent=PATH``, or ``algo=`` and ``env=``, name. Raises `ZooError`."""
+    from zoo.algorithms.registry import algorithm_class
+
     path = agent_path(settings)
     trust = settings.trust or stands_in_own_runs(path, settings.runs_dir)
     files = read_agent(path, trust=trust, own_env=True)
-    changes = settings.env if isinstance(settings, PlaySettings) else {}
+    # A few observations at a time are faster on a CPU, and give the same actions on every machine.
+    changes, device = (settings.env, settings.device) if isinstance(settings, PlaySettings) else ({}, "cpu")
     changes = {key: value for key, value in changes.items() if key != "id"}
     env = _env_of(files, settings, changes, one_line(shown(path)))
-
-    from zoo.algorithms.registry import algorithm_class
-
-    # A few observations at a time are faster on a CPU, and give the same actions on every machine.
-    device = settings.device if isinstance(settings, PlaySettings) else "cpu"
     algo = files.config["algo"]
     algorithm = algorithm_class(algo["name"], algo.get("preset")).from_files(files, device=device)
     return OpenedAgent(path, files, algorithm, env, changes)
@@ -117,8 +111,8 @@ def agent_path(settings: AgentName) -> Path:
         path = Path(settings.agent).expanduser()  # a run may have kept agents alone
         return kept_agent(path if run_of(path) else resolve_agent(path), checkpoint)
     if settings.algo is None or env is None:
-        missing = "algo=" if settings.algo is None else "env="
-        raise ZooError(f"which agent? {missing} is missing: give algo=NAME env=ID, or agent=PATH")
+        missing = "algo" if settings.algo is None else "env"
+        raise ZooError(f"which agent? {missing}= is missing: give algo=NAME env=ID, or agent=PATH")
     name, runs = settings.algo, settings.runs_dir
     algos = sorted({*algorithm_options(), *(agent.algo for agent in list_agents(runs=runs))})
     if name not in algos:
@@ -145,11 +139,12 @@ def _env_of(files: AgentFiles, settings: AgentChoice, changes: Mapping[str, Any]
     if trained_in is None and named is None:
         raise ZooError(f"the agent in {origin} does not say in which environment it was trained; give env=ID")
     values = {} if trained_in is None else section_of(files, "env")
-    wanted = None if named is None else env_id(named)
-    if wanted is not None and wanted != values.get("id"):
-        name = str(values.get("id")).rpartition(":")[2]
-        same_environment = wanted.rpartition(":")[2] == name
-        values |= {"id": wanted} | ({} if same_environment else {"kwargs": {}, "max_episode_steps": "auto"})
+    wanted = values.get("id") if named is None else env_id(named)
+    if wanted != values.get("id"):
+        name, wanted_name = (str(env).rpartition(":")[2] for env in (values.get("id"), wanted))
+        values |= {"id": wanted} | (
+            {} if name == wanted_name else {"kwargs": {}, "max_episode_steps": "auto"}
+        )
     if not files.is_trusted:
         # An id that the user typed may name code.
         unnamed = {key: value for key, value in values.items() if key != "id" or value != named}

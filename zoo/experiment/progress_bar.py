@@ -6,7 +6,7 @@ import contextlib
 import html
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TextIO
 
@@ -37,22 +37,19 @@ class ProgressBarCallback(Callback):
         self._draw: Draw | None = None
         self._closing = contextlib.ExitStack()
         self._compile_clock: Any = None
-        self._shown = 0.0
 
     def on_training_start(self, algorithm: Training) -> None:
-        if algorithm.runtime.compile_clock.on_change is not None:
+        clock = algorithm.runtime.compile_clock
+        if clock.on_change is not None:
             return  # another bar shows this training
-        self._compile_clock = algorithm.runtime.compile_clock
-        self._compile_clock.on_change = partial(self._show, algorithm)
-        self._has_settled = False
-        self._first_step = algorithm.num_timesteps
-        self._shown, self._started = time.perf_counter(), self._clock(algorithm)
-        with self._given_up_on_error():
-            if is_notebook() and self.stream is sys.stderr:
-                self._draw = _notebook_bar()
-                self._draw(algorithm, "")
-            elif self.stream is not None and self.stream.isatty():
-                self._draw = _terminal_bar(algorithm, self.stream, self._closing)
+        self._compile_clock, clock.on_change = clock, partial(self._show, algorithm)
+        self._has_settled, self._shown = False, time.perf_counter()
+        self._first_step, self._started = algorithm.num_timesteps, self._clock()
+        if is_notebook() and self.stream is sys.stderr:
+            self._draw = _notebook_bar()
+            self._draw(algorithm, "")
+        elif self.stream is not None and self.stream.isatty():
+            self._draw = _terminal_bar(algorithm, self.stream, self._closing)
 
     def on_steps(self, algorithm: Training) -> None:
         seconds = SECONDS_BETWEEN_LINES if self._draw is None else self.seconds
@@ -71,15 +68,8 @@ class ProgressBarCallback(Callback):
         with contextlib.suppress(OSError, ValueError):
             self._closing.close()
 
-    @contextlib.contextmanager
-    def _given_up_on_error(self) -> Iterator[None]:
-        """Drop the bar if it can't be drawn, as when its terminal was closed: no training ends by that."""
-        try:
-            yield
-        except (OSError, ValueError):
-            self.close()
-
     def _show(self, algorithm: Training) -> None:
+        """Draw the bar; one whose terminal was closed is dropped: no training ends by that."""
         if self._compile_clock is None:
             return
         facts = self._facts(algorithm)
@@ -87,15 +77,16 @@ class ProgressBarCallback(Callback):
             steps = f"{algorithm.num_timesteps:,}/{algorithm.total_timesteps:,}"
             log(", ".join([f"{algorithm.label} {steps}", *facts]))
             return
-        with self._given_up_on_error():
+        try:
             self._draw(algorithm, ", ".join(facts))
+        except (OSError, ValueError):
+            self.close()
 
     def _facts(self, algorithm: Training) -> list[str]:
-        steps = algorithm.num_timesteps - self._first_step
-        speed = steps / max(self._clock(algorithm) - self._started, 1e-9)
+        steps, clock = algorithm.num_timesteps - self._first_step, self._compile_clock
+        speed = steps / max(self._clock() - self._started, 1e-9)
         facts = [f"{speed:,.0f} steps/s" if speed >= 10 else f"{speed:.2g} steps/s"] if steps else []
         left = algorithm.total_timesteps - algorithm.num_timesteps
-        clock = algorithm.runtime.compile_clock
         if clock.is_running:
             facts.append("compiling")
         elif left > 0 and steps and self._has_settled:
@@ -103,37 +94,35 @@ class ProgressBarCallback(Callback):
         elif left > 0 and algorithm.n_updates and (algorithm.runtime.compile is not True or clock.seconds):
             # Measure speed from here: random steps and eager updates are over.
             self._has_settled = True
-            self._first_step, self._started = algorithm.num_timesteps, self._clock(algorithm)
+            self._first_step, self._started = algorithm.num_timesteps, self._clock()
         if algorithm.recent_episodes:
             mean = np.mean([episode.episode_return for episode in algorithm.recent_episodes])
             facts.append(f"mean return {decimal(float(mean))}")
         return facts
 
-    def _clock(self, algorithm: Training) -> float:
+    def _clock(self) -> float:
         """Return the time, which stands still while something is compiled: that is done once."""
-        return time.perf_counter() - algorithm.runtime.compile_clock.seconds
+        return time.perf_counter() - float(self._compile_clock.seconds)
 
 
 def _terminal_bar(algorithm: Training, stream: TextIO, closing: contextlib.ExitStack) -> Draw:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress
 
-    description, facts = TextColumn("{task.description}"), TextColumn("{task.fields[facts]}")
     progress = Progress(
-        *(description, BarColumn(), MofNCompleteColumn(), facts),
+        *("{task.description}", BarColumn(), MofNCompleteColumn(), "{task.fields[facts]}"),
         console=Console(file=stream),
         auto_refresh=False,
         # What is printed meanwhile appears above the bar, unless it goes elsewhere.
         redirect_stdout=sys.stdout.isatty(),
     )
-    steps: dict[str, Any] = {"total": algorithm.total_timesteps, "completed": algorithm.num_timesteps}
-    task = progress.add_task(algorithm.label, **steps, facts="")
-    closing.enter_context(progress)
-
-    def draw(algorithm: Training, facts: str) -> None:
-        progress.update(task, completed=algorithm.num_timesteps, facts=facts, refresh=True)
-
-    return draw
+    total, completed = algorithm.total_timesteps, algorithm.num_timesteps
+    task = progress.add_task(algorithm.label, total=total, completed=completed, facts="")
+    with contextlib.suppress(OSError, ValueError):
+        closing.enter_context(progress)
+    return lambda algorithm, facts: progress.update(
+        task, completed=algorithm.num_timesteps, facts=facts, refresh=True
+    )
 
 
 def _notebook_bar() -> Draw:

@@ -12,7 +12,7 @@ from zoo.agents.find import run_of
 from zoo.envs.adapter import VecEnvAdapter, make_adapter
 from zoo.envs.config import EnvConfig, without_workers
 from zoo.envs.make_env import make_vec_env
-from zoo.envs.registry import in_env_folder
+from zoo.envs.registry import folder_name, in_env_folder
 from zoo.envs.transition import EpisodeRecord
 from zoo.envs.vec_env import SyncVecEnv
 from zoo.envs.video import FASTEST_GIF, RecordFrames, Size, ffmpeg, filming, render_offscreen, to_rgb
@@ -79,37 +79,33 @@ def record(
 def rendering_env(env: EnvConfig) -> Iterator[SyncVecEnv]:
     """Give one environment that renders images. Raises a one-line `ZooError`."""
     render_offscreen()
-    with explain_render_errors(env.id), contextlib.closing(_make_rendering_env(env)) as envs:
-        yield envs
-
-
-def _make_rendering_env(env: EnvConfig) -> SyncVecEnv:
     plain = replace(without_workers(env), render_mode="rgb_array", check=False)
-    try:
-        envs = make_vec_env(plain, training=False)
-    except ZooError:
-        with contextlib.closing(make_vec_env(replace(plain, render_mode=None), training=False)) as envs:
-            if "rgb_array" in (envs.metadata.get("render_modes") or ()):
-                raise
-    if not isinstance(envs, SyncVecEnv) or "rgb_array" not in (envs.metadata.get("render_modes") or ()):
-        envs.close()
-        raise ZooError(f"can't film {env.id}: its metadata names no rgb_array among the render_modes")
-    return envs
+    with explain_render_errors(env.id):
+        try:
+            envs = make_vec_env(plain, training=False)
+        except ZooError as error:
+            with contextlib.closing(make_vec_env(replace(plain, render_mode=None), training=False)) as envs:
+                if "rgb_array" in (envs.metadata.get("render_modes") or ()):
+                    raise error
+        with contextlib.closing(envs):
+            if not isinstance(envs, SyncVecEnv) or "rgb_array" not in (
+                envs.metadata.get("render_modes") or ()
+            ):
+                raise ZooError(f"can't film {env.id}: its metadata names no rgb_array among the render_modes")
+            yield envs
 
 
 def check_rendering(env: EnvConfig) -> None:
     """Draw one image and encode nothing: what fails later does so here. Raises `ZooError`."""
     ffmpeg()
-    with rendering_env(env) as envs:
+    with rendering_env(env) as envs, in_env_folder():
         try:
-            with in_env_folder():
-                envs.reset(seed=0)
-                image = envs.render()[0]
+            envs.reset(seed=0)
+            to_rgb(envs.render()[0], env.id)
         except ZooError:
             raise
         except Exception as error:
             raise ZooError(f"can't draw {env.id}: {error}") from error
-        to_rgb(image, env.id)
 
 
 @contextlib.contextmanager
@@ -134,10 +130,5 @@ def video_path(
     agent: Path | None, algo: str, env_id: str, suffix: str = "mp4", folder: Path | None = None
 ) -> Path:
     """Return a new file in ``folder``, else in ``videos`` of the agent's run or of the working folder."""
-    from zoo.envs.registry import folder_name
-
-    if folder is None:
-        run = None if agent is None else run_of(agent)
-        folder = Path("videos") if run is None else run / "videos"
-    time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    return folder / f"{algo}-{folder_name(env_id)}-{time}.{suffix}"
+    folder = folder or ((agent and run_of(agent)) or Path()) / "videos"
+    return folder / f"{algo}-{folder_name(env_id)}-{datetime.datetime.now():%Y%m%d-%H%M%S}.{suffix}"

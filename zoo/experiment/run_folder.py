@@ -7,6 +7,7 @@ import datetime
 import itertools
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -74,9 +75,6 @@ class RunFolder:
         """What this process has last written of ``status`` into the record."""
         self._lock = FileLock(self.path / ".lock")
 
-    def __repr__(self) -> str:
-        return f"<RunFolder {self.path}>"
-
     @classmethod
     def create(cls, root: str | os.PathLike[str], algo: str, env: str, seed: int) -> RunFolder:
         """Make ``root/algo/env/<timestamp>_s<seed>``, another one than every other process makes."""
@@ -100,9 +98,8 @@ class RunFolder:
         run = cls(path)
         # A run that was killed before its first record has a config, and nothing else to go on from.
         if run.record.exists() and run.read_record().get("status") == FINISHED:
-            raise ZooError(
-                f"the run in {run.path} is finished; to train its agent further: {run.continuation()}"
-            )
+            how = f"to train its agent further: {run.continuation()}"
+            raise ZooError(f"the run in {run.path} is finished; {how}")
         # A record lock: worker processes don't inherit it, so one that outlives its parent holds nothing.
         if not run._lock.acquire(wait=False):
             raise StillGoingError(f"the run in {run.path} is still going on in another process")
@@ -124,12 +121,11 @@ class RunFolder:
 
     def continuation(self) -> str:
         """Return the command of a new run that trains this one's last agent further, with its settings."""
-        config, path = self.read_config(), shown(self.path)
+        config, path, steps = self.read_config(), shown(self.path), self.read_record().get("timesteps")
         parts = [f"experiment={path}/config.yaml", f"init_from={path}"]
         if value_at(config, "pretrain.dataset") is not None:  # the clone would replace the weights
             parts.append("pretrain.dataset=null")
-        timesteps = self.read_record().get("timesteps")
-        if self.has_checkpoint and checkpoint_step(self.checkpoint) == timesteps:
+        if self.has_checkpoint and checkpoint_step(self.checkpoint) == steps:
             parts.append("init_with=all")
         elif config.get("init_with", "weights") != "weights":
             parts.append("init_with=weights")
@@ -161,7 +157,6 @@ class RunFolder:
         """Record that the run is going on: who, where, with what; and the ``job`` that it belongs to."""
         earlier = self.read_record() if self.record.exists() else {}
         now = _now()
-        again = {"resumed": [*earlier.get("resumed", []), now]} if earlier else {}
         self.update_record(
             status="running",
             command=shlex.join(sys.argv),
@@ -170,7 +165,7 @@ class RunFolder:
             host=platform.node(),
             started=earlier.get("started", now),
             ended=None,
-            **again,
+            **({"resumed": [*earlier.get("resumed", []), now]} if earlier else {}),
             **git_state(),
             versions=versions(),
             machine=machine(),
@@ -181,26 +176,28 @@ class RunFolder:
         """Record the run's start and its end: failed if the block raises, else preempted or not."""
         first_step, started = algorithm.num_timesteps, _clock(algorithm)
 
-        def reached() -> dict[str, Any]:
+        def end(status: str, **more: Any) -> None:
             seconds = max(_clock(algorithm) - started, 1e-9)
-            return {
-                "ended": _now(),
-                "timesteps": algorithm.num_timesteps,
-                "steps_per_second": round((algorithm.num_timesteps - first_step) / seconds, 1),
-                "stop_reason": algorithm.stop_reason,
-            }
+            self.update_record(
+                status=status,
+                **more,
+                ended=_now(),
+                timesteps=algorithm.num_timesteps,
+                steps_per_second=round((algorithm.num_timesteps - first_step) / seconds, 1),
+                stop_reason=algorithm.stop_reason,
+            )
 
         try:
             self.start(seed=algorithm.seed, job=job)
             yield
-            status = "preempted" if algorithm.stop_reason == PREEMPTED else FINISHED
-            self.update_record(status=status, **reached())
-        except BaseException as error:
-            preempted = isinstance(error, KeyboardInterrupt)
-            status = "preempted" if preempted else "failed"
-            message = {} if preempted else {"error": f"{type(error).__name__}: {error}"}
+            end("preempted" if algorithm.stop_reason == PREEMPTED else FINISHED)
+        except KeyboardInterrupt:
             with contextlib.suppress(ZooError):
-                self.update_record(status=status, **message, **reached())
+                end("preempted")
+            raise
+        except BaseException as error:
+            with contextlib.suppress(ZooError):
+                end("failed", error=f"{type(error).__name__}: {error}")
             raise
 
 
@@ -217,18 +214,16 @@ def reopen_run(config: dict[str, Any]) -> tuple[RunFolder | None, dict[str, Any]
     job = config["job"] or (slurm_job() if is_requeued else None)
     is_one_run = config["job"] is not None and config["seed"] is not None
     for run, own_config, is_finished in _runs_of_job(config, job) if job is not None else ():
-        if is_finished:
-            if is_requeued and (config["job"] or config["seed"]) is not None:
-                raise FinishedJobError(f"the run of this job is finished: {run.path}")
-            continue
-        try:
-            run = RunFolder.reopen(run.path)
-        except StillGoingError:
-            if is_one_run:
-                raise
-            continue
-        overrides = {key: config[key] for key in SHOWN_ONLY if key in config}
-        return run, resolved(own_config) | overrides
+        if not is_finished:
+            try:
+                run = RunFolder.reopen(run.path)
+            except StillGoingError:
+                if is_one_run:
+                    raise
+                continue
+            return run, resolved(own_config) | {key: config[key] for key in SHOWN_ONLY if key in config}
+        if is_requeued and (config["job"] or config["seed"]) is not None:
+            raise FinishedJobError(f"the run of this job is finished: {run.path}")
     return None, config
 
 
@@ -285,27 +280,20 @@ def _clock(algorithm: Algorithm) -> float:
 
 def machine() -> dict[str, Any]:
     """Return system, processor and number of cores."""
-    return {"system": platform.platform(), "cpu": _cpu_name(), "cores": usable_cores()}
-
-
-def _cpu_name() -> str:
+    cpu = platform.processor() or platform.machine()
     with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+        name = re.search(r"(?m)^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(errors="replace"))
+        cpu = name[1].strip() if name else cpu
+    return {"system": platform.platform(), "cpu": cpu, "cores": usable_cores()}
 
 
 def git_state() -> dict[str, Any]:
     """Return the commit checked out in the working folder, and whether files differ from it."""
+    command = ["git", "--no-optional-locks", "status", "--porcelain=v2", "--branch", "--untracked-files=no"]
     try:
-        commit = _git("rev-parse", "HEAD")
-        changed = _git("status", "--porcelain", "--untracked-files=no")
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
         return {"git_commit": None}
-    return {"git_commit": commit, "git_changed": bool(changed)}
-
-
-def _git(*arguments: str) -> str:
-    command = ["git", "--no-optional-locks", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+    lines = done.stdout.splitlines()
+    commit = lines[0].removeprefix("# branch.oid ")
+    return {"git_commit": commit, "git_changed": not all(line.startswith("#") for line in lines)}

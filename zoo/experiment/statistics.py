@@ -57,12 +57,9 @@ def probability_of_improvement(first: Strata, second: Strata) -> Any:
 
     This is the Mann-Whitney statistic over the number of pairs, averaged over environments; a draw is half.
     """
-    wins = []
-    for a, b in zip(first, second, strict=True):
-        differences = a[..., :, None] - b[..., None, :]
-        better, not_worse = (won.mean(axis=(-1, -2)) for won in (differences > 0, differences >= 0))
-        wins.append((better + not_worse) / 2)
-    return np.mean(wins, axis=0)
+    pairs = zip(first, second, strict=True)
+    signs = (np.sign(a[..., :, None] - b[..., None, :]).mean(axis=(-1, -2)) for a, b in pairs)
+    return np.mean([(1 + sign) / 2 for sign in signs], axis=0)
 
 
 def bootstrapped(
@@ -70,16 +67,11 @@ def bootstrapped(
 ) -> Array:
     """Return ``statistic(*methods)`` for resamples (n_resamples, …) of the runs.
 
-    The runs of each environment are drawn from that environment's, with replacement: stratified, so that
-    every resample has as many runs on each as there are. ``width`` is how many numbers the statistic makes of
-    a score.
+    Runs are drawn with replacement, as many on each environment as there are (stratified). ``width`` is how
+    many numbers the statistic makes of a score.
     """
-    rng = np.random.default_rng(0)
-    size = width * max(1, sum(len(scores) for strata in methods for scores in strata))
-    rows = max(1, _BATCH_ELEMENTS // size)
-    results = []
-    for start in range(0, n_resamples, rows):
-        n = min(rows, n_resamples - start)
+    rng, results = np.random.default_rng(0), []
+    for n in _batches(n_resamples, width * sum(len(scores) for strata in methods for scores in strata)):
         drawn = (
             [scores[rng.integers(len(scores), size=(n, len(scores)))] for scores in strata]
             for strata in methods
@@ -88,11 +80,17 @@ def bootstrapped(
     return np.concatenate(results)
 
 
+def _batches(n_rows: int, row: int) -> list[int]:
+    """Return the sizes of batches of ``n_rows`` rows with so many elements each."""
+    most = max(1, _BATCH_ELEMENTS // max(1, row))
+    return [min(most, n_rows - start) for start in range(0, n_rows, most)]
+
+
 def interval(resamples: NDArray[Any]) -> tuple[float, float]:
     """Return the two ends of the percentile interval."""
     outside = 50 * (1 - CONFIDENCE)
-    low, high = np.percentile(resamples, (outside, 100 - outside))
-    return float(low), float(high)
+    low, high = np.percentile(resamples, (outside, 100 - outside)).tolist()
+    return low, high
 
 
 def bootstrap_interval(
@@ -107,23 +105,16 @@ def bootstrap_interval(
 def chance_of_difference(
     statistic: Callable[[Strata], Any], first: Strata, second: Strata, *, n_draws: int = 20_000, seed: int = 0
 ) -> float:
-    """Return how often two methods that are the same would differ by as much as these two, or more.
+    """Return the p-value of a two-sided permutation test: how often equal methods would differ as much.
 
-    The runs of each environment are dealt to the two at random, as many to each as it has (a permutation test
-    of both directions, by ``n_draws`` deals and the one that there is).
+    The runs of each environment are dealt to the two at random, as many to each as it has.
     """
-    rng = np.random.default_rng(seed)
-    there = abs(statistic(first) - statistic(second))
-    as_large = 0
-    rows = max(1, _BATCH_ELEMENTS // sum(len(scores) for scores in [*first, *second]))
-    for start in range(0, n_draws, rows):
-        n = min(rows, n_draws - start)
-        dealt = [
-            rng.permuted(np.tile(np.concatenate([a, b]), (n, 1)), axis=1)
-            for a, b in zip(first, second, strict=True)
-        ]
-        ours = [scores[:, : len(a)] for scores, a in zip(dealt, first, strict=True)]
-        theirs = [scores[:, len(a) :] for scores, a in zip(dealt, first, strict=True)]
+    rng, as_large, there = np.random.default_rng(seed), 0, abs(statistic(first) - statistic(second))
+    pairs = list(zip(first, second, strict=True))
+    for n in _batches(n_draws, sum(len(a) + len(b) for a, b in pairs)):
+        dealt = [rng.permuted(np.tile(np.concatenate([a, b]), (n, 1)), axis=1) for a, b in pairs]
+        ours = [scores[:, : len(a)] for scores, (a, _) in zip(dealt, pairs, strict=True)]
+        theirs = [scores[:, len(a) :] for scores, (a, _) in zip(dealt, pairs, strict=True)]
         differences = np.abs(statistic(ours) - statistic(theirs))
         as_large += int((differences >= there * (1 - 1e-9)).sum())
     return (as_large + 1) / (n_draws + 1)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.config.resume import SHOWN_ONLY
+from zoo.config.schema import preset_or_name
 from zoo.core import atomic
 from zoo.core.plain_data import flat, parse_json, to_yaml
 from zoo.envs.video import make_small_gif
@@ -24,9 +25,6 @@ FINAL, BEST = "final/mean_return", "final/best_mean_return"
 
 NOT_COMPARED = ("logger", "runs_dir", *SHOWN_ONLY)
 """Config keys without influence on how an agent learns."""
-
-SECONDS_TO_START, SECONDS_TO_FINISH = 30, 120
-"""How long W&B may keep a training from starting, and from ending; its own settings overrule them."""
 
 
 class TensorBoardLogger(Logger):
@@ -47,7 +45,8 @@ class TensorBoardLogger(Logger):
         self.config = config
 
     def write(self, entry: LogEntry) -> None:
-        self._add_scalars(entry.scalars, entry.timesteps)
+        for tag, value in entry.scalars.items():
+            self._open(entry.timesteps).add_scalar(tag, value, entry.timesteps)
 
     def video(self, name: str, path: Path, timesteps: int) -> None:
         """Show a video among the images: TensorBoard plays GIFs."""
@@ -71,9 +70,8 @@ class TensorBoardLogger(Logger):
         from torch.utils.tensorboard.summary import hparams
 
         scores = {FINAL: summary.evaluation.get("mean_return"), BEST: summary.best_mean}
-        self._add_scalars({tag: v for tag, v in scores.items() if v is not None}, summary.timesteps)
-        _, _, end = hparams({}, {})
-        self._open(summary.timesteps).file_writer.add_summary(end)
+        self.write(LogEntry(summary.timesteps, {tag: v for tag, v in scores.items() if v is not None}))
+        self._open(summary.timesteps).file_writer.add_summary(hparams({}, {})[2])
 
     def close(self) -> None:
         if self._writer is not None:
@@ -89,11 +87,6 @@ class TensorBoardLogger(Logger):
         self._last_step = values["timesteps"]
         self._purge_step = values["timesteps"] + 1
 
-    def _add_scalars(self, scalars: Mapping[str, float], timesteps: int) -> None:
-        writer = self._open(timesteps)
-        for tag, value in scalars.items():
-            writer.add_scalar(tag, value, timesteps)
-
     def _open(self, timesteps: int) -> Any:
         """Return the writer, which is opened at the first entry."""
         from torch.utils.tensorboard import SummaryWriter
@@ -104,15 +97,14 @@ class TensorBoardLogger(Logger):
             return self._writer
         self._writer = SummaryWriter(str(self.folder), purge_step=self._purge_step)
         if self.config:
-            compared = flat({key: section for key, section in self.config.items() if key not in NOT_COMPARED})
-            settings = {
+            values = {
                 name: json.dumps(value) if isinstance(value, bool | list) else value
-                for name, value in compared
-                if value is not None and value != {}
+                for name, value in flat(self.config)
+                if name.partition(".")[0] not in NOT_COMPARED and value is not None and value != {}
             }
             # A list of all hyperparameters and scores, which `add_hparams` writes too, would be taken from an
             # arbitrary one of several runs.
-            _, start, _ = hparams(settings, {})
+            _, start, _ = hparams(values, {})
             self._writer.file_writer.add_summary(start)
             text = to_yaml({key: value for key, value in self.config.items() if key not in SHOWN_ONLY})
             self._writer.add_text("config", f"```yaml\n{text}```", self._purge_step or 0)
@@ -153,8 +145,7 @@ class WandbLogger(Logger):
         """Write the scores, and send the agent."""
         run = self._open()
         scores = {f"final/{name}": value for name, value in summary.evaluation.items()}
-        if summary.best_mean is not None:
-            scores["final/best_mean_return"] = summary.best_mean
+        scores |= {} if summary.best_mean is None else {BEST: summary.best_mean}
         run.summary.update({**scores, "status": summary.status})
         self._exit_code = 0 if summary.status == "finished" else 1
         if summary.status == "preempted":
@@ -175,10 +166,8 @@ class WandbLogger(Logger):
         file = self.folder / "wandb.json"
         new = {"id": os.environ.get("WANDB_RUN_ID") or secrets.token_hex(4)}
         stored = parse_json(file.read_bytes()) if file.exists() else new
-        patience = {"init_timeout": SECONDS_TO_START, "finish_timeout": SECONDS_TO_FINISH}
-        settings: dict[str, Any] = {
-            name: seconds for name, seconds in patience.items() if f"WANDB_{name.upper()}" not in os.environ
-        }
+        patience = {"init_timeout": 30, "finish_timeout": 120}
+        settings: Any = {key: patience[key] for key in patience if f"WANDB_{key.upper()}" not in os.environ}
         runs_dir = Path(self.config.get("runs_dir") or "")
         is_of_sweep = (runs_dir / "sweep.yaml").is_file()
         defaults = {
@@ -208,8 +197,8 @@ class WandbLogger(Logger):
     def _send_agent(self, agent: Path, scores: Mapping[str, Any]) -> None:
         import wandb
 
-        algo, env = self.config.get("algo") or {}, self.config.get("env") or {}
-        name = f"{algo.get('preset') or algo.get('name', 'agent')}-{env.get('id', 'env')}-{self._run.id}"
+        algo, env = preset_or_name(self.config["algo"]), self.config["env"]["id"]
+        name = f"{algo}-{env}-{self._run.id}"
         artifact = wandb.Artifact(re.sub(r"[^\w.-]", "-", name), type="model", metadata=dict(scores))
         artifact.add_dir(str(agent))
         self._run.log_artifact(artifact)

@@ -19,9 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as np_st
 
-from zoo.core import atomic, tensors
+from zoo.core import atomic
 from zoo.core.plain_data import parse_json, parse_yaml
-from zoo.core.tensors import checksum_of, join, read_tensors, split, write_tensors
+from zoo.core.tensors import join, read_tensors, split, write_tensors
 from zoo.errors import ZooError
 
 
@@ -115,7 +115,6 @@ BAD_YAML = {
     "list": b"[1, 2]",
     "no text": b"\xff\xfe\xfa",
     "open bracket": b"a: [1",
-    "deep": b"a: " + 101 * b"[" + 101 * b"]",
     "very deep": b"a: " + 10_000 * b"[" + 10_000 * b"]",
 }
 
@@ -127,10 +126,10 @@ def test_yaml_beyond_plain_data_gets_one_line_error(content: bytes) -> None:
     assert str(caught.value).isprintable()
 
 
-DEEP = [b'{"a": ' + n * b"[" + n * b"]" + b"}" for n in (101, 100_000)]
+DEEP = b'{"a": ' + 100_000 * b"[" + 100_000 * b"]" + b"}"
 
 
-@pytest.mark.parametrize("content", [b"[]", b"7", b"{", b"\xff", *DEEP], ids=len)
+@pytest.mark.parametrize("content", [b"[]", b"7", b"{", b"\xff", DEEP], ids=len)
 def test_json_that_is_no_mapping_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         parse_json(content)
@@ -146,8 +145,8 @@ ARRAYS = {
 
 
 def test_arrays_come_back_as_they_were(tmp_path: Path) -> None:
-    write_tensors(tmp_path / "a.safetensors", ARRAYS)
-    back = read_tensors(tmp_path / "a.safetensors")
+    checksum = write_tensors(tmp_path / "a.safetensors", ARRAYS)
+    back = read_tensors(tmp_path / "a.safetensors", checksum)
     assert back.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
         assert back[name].dtype == array.dtype
@@ -161,20 +160,21 @@ def test_safetensors_package_reads_written_file(tmp_path: Path) -> None:
 
 
 def test_large_array_is_not_copied_to_read_it(tmp_path: Path) -> None:
-    write_tensors(tmp_path / "a.safetensors", {"replay": np.ones((2**22,), np.float32)})
+    checksum = write_tensors(tmp_path / "a.safetensors", {"replay": np.ones((2**22,), np.float32)})
     tracemalloc.start()
-    back = read_tensors(tmp_path / "a.safetensors")
+    back = read_tensors(tmp_path / "a.safetensors", checksum)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert back["replay"].nbytes == 2**24
     assert peak < 2**20
 
 
-def test_checksum_of_what_was_written_is_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensors, "PIECE", 100)
+def test_file_with_another_checksum_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
-    written = write_tensors(path, {"replay": np.arange(1000), "empty": np.zeros((0, 3))})
-    assert written == checksum_of(path) == zlib.crc32(path.read_bytes())
+    checksum = write_tensors(path, {"replay": np.arange(1000), "empty": np.zeros((0, 3))})
+    assert checksum == zlib.crc32(path.read_bytes())
+    with pytest.raises(ValueError, match="checksum"):
+        read_tensors(path, checksum + 1)
 
 
 KEYS = st.text(max_size=4) | st.sampled_from(["a", "a/b", "b", "/", "~", "~1", "", "a~1b"])

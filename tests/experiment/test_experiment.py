@@ -20,13 +20,13 @@ import numpy as np
 import pytest
 import torch
 from forked import Forked
+from safetensors.numpy import load_file
 
 import zoo
 from zoo.agents.agent_folder import read_agent, write_agent
 from zoo.algorithms.callback import PREEMPTED, Callback
 from zoo.cli import status_of
 from zoo.commands.train import run as train_command
-from zoo.core.tensors import read_tensors
 from zoo.errors import ZooError
 from zoo.experiment.checkpoint import CheckpointCallback, read_checkpoint
 from zoo.experiment.experiment import Experiment, TrainingInterrupted, train
@@ -325,7 +325,7 @@ def test_earlier_work_in_process_does_not_change_run(tmp_path: Path) -> None:
     finally:
         torch.set_default_dtype(torch.float32)
     (alone,) = Path("alone").glob("*/*/*/agent/policy.safetensors")
-    here, there = read_tensors(result.agent / "policy.safetensors"), read_tensors(alone)
+    here, there = load_file(result.agent / "policy.safetensors"), load_file(alone)
     assert here.keys() == there.keys()
     assert all(np.array_equal(here[name], there[name]) for name in here)
 

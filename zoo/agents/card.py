@@ -14,7 +14,7 @@ import yaml
 
 from zoo.config.schema import ALGO_LABELS, preset_or_name
 from zoo.core.plain_data import to_yaml
-from zoo.core.printing import decimal, markdown_text, one_line, printable
+from zoo.core.printing import decimal, one_line, printable
 from zoo.version import __version__
 
 
@@ -139,3 +139,9 @@ def _result(card: Mapping[str, Any], env: str) -> dict[str, Any]:
         "dataset": {"name": env, "type": env},
         "metrics": [{"type": "mean_reward", "value": value, "name": "mean_reward", "verified": False}],
     }
+
+
+def markdown_text(value: object, limit: int = 300) -> str:
+    """Return a value for a line of Markdown or a cell of its tables, in which nothing becomes an element."""
+    text = one_line(value, limit).replace("&", "&amp;").replace("<", "&lt;")
+    return re.sub(r"([\\`*\[\]|])", r"\\\1", text)

@@ -1,8 +1,7 @@
 """Writing files and folders whole or not at all.
 
 A new version is written beside the old one, forced to the disk, and renamed into place: a reader finds the
-old version or the new one and never a part of either, even after a crash or with a full disk. A log, which
-grows row by row, gets whole rows by `append`, and reaches the disk by `sync`.
+old or the new one whole, even after a crash. A log gets whole rows by `append`.
 """
 
 from __future__ import annotations
@@ -52,15 +51,14 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
             os.replace(partial, path)
             sync(path.parent)
     finally:
-        _remove(partial)
+        remove(partial)
 
 
 @contextlib.contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
     """Give an empty folder that becomes ``path`` when the block ends, and vanishes if it raises.
 
-    A folder that stood at ``path`` gets a hidden name before that: a crash within the moment between two
-    renames leaves it there, from which `recover` brings it back.
+    An earlier folder at ``path`` gets a hidden name first: after a crash between the renames `recover` helps.
     """
     path = Path(path)
     partial = _partial(path)
@@ -81,7 +79,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
             shutil.rmtree(previous, ignore_errors=True)
             sync(path.parent)
     finally:
-        _remove(partial)
+        remove(partial)
 
 
 def append(file: FileIO, data: bytes) -> None:
@@ -108,7 +106,7 @@ def recover(folder: Path) -> None:
         if not whole.exists():
             previous.rename(whole)
     for left in [*folder.glob(".*.previous"), *folder.glob(".*.partial")]:
-        _remove(left)
+        remove(left)
 
 
 def _partial(path: Path) -> Path:
@@ -123,9 +121,8 @@ def _explained(path: Path) -> Iterator[None]:
         raise ZooError(f"can't write {path}: {error.strerror or error}") from error
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Remove a file or a folder, as far as that is possible."""
+    shutil.rmtree(path, ignore_errors=True)  # leaves a file
     with contextlib.suppress(OSError):
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)

@@ -55,16 +55,10 @@ class FileLock:
 
 
 def is_locked(path: Path, *, inherited: bool = False) -> bool:
-    """Return whether another process holds the lock; where the file system has no locks, yes.
-
-    Asking for a record lock of this process would release it.
-    """
-    lock = fcntl.flock if inherited else fcntl.lockf
+    """Return whether another process holds the lock (asking releases a record lock of this process)."""
     try:
         with open(path, "rb") as file:
-            lock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
+            (fcntl.flock if inherited else fcntl.lockf)(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return not isinstance(error, FileNotFoundError)
     return False

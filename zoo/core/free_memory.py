@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from pathlib import Path
 
 from zoo.errors import ZooError
 
-SHARE = 0.9
-"""The share of the free memory that one thing may take."""
-
+SHARE = 0.9  # of the free memory, which one thing may take
 GIB = 2**30
+_OLD = "memory/memory.{}_in_bytes"  # of control groups of version 1
 
 
 def usable_cores() -> int:
@@ -28,28 +29,13 @@ def refuse_what_does_not_fit(what: str, needed: float) -> None:
 
 
 def free_bytes() -> int | None:
-    """Return how much memory this process could still get, or None where the system does not say."""
-    candidates = [_free_in_machine(), _free_in_control_group()]
-    return min((free for free in candidates if free is not None), default=None)
-
-
-def _free_in_machine() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
-        return None
-
-
-def _free_in_control_group() -> int | None:
-    """Free bytes below the memory limit of a container or cluster job; None without a limit."""
-    for limit, used in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-    ):
-        try:
-            return max(0, int(Path(limit).read_text()) - int(Path(used).read_text()))
-        except (OSError, ValueError):
-            # No such file, or "max": no limit.
-            continue
-    return None
+    """Return what the machine, and a container's limit, leave to this process; None if nothing says it."""
+    free = []
+    with contextlib.suppress(OSError, ValueError):
+        line = re.search(r"MemAvailable:\s*(\d+)", Path("/proc/meminfo").read_text())
+        free += [1024 * int(line[1])] if line else []
+    for limit, used in (("memory.max", "memory.current"), (_OLD.format("limit"), _OLD.format("usage"))):
+        with contextlib.suppress(OSError, ValueError):  # no such file, or "max": no limit
+            in_use, most = (int(Path("/sys/fs/cgroup", name).read_text()) for name in (used, limit))
+            free.append(max(0, most - in_use))
+    return min(free, default=None)

@@ -9,9 +9,6 @@ from typing import Any
 
 import yaml
 
-MOST_LEVELS = 100
-"""Maximum nesting depth: parsing is recursive."""
-
 
 def plain(value: Any) -> Any:
     """Return the value with NumPy's scalars and arrays, tuples, sets and paths as YAML and JSON have them."""
@@ -42,7 +39,7 @@ def value_at(values: Any, path: str) -> Any:
 
 def to_yaml(values: Mapping[str, Any]) -> str:
     """Return the values as YAML without references."""
-    return yaml.dump(plain(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(plain(values), sort_keys=False, allow_unicode=True)
 
 
 def to_json(values: Any) -> str:
@@ -84,12 +81,6 @@ def parse_json(content: bytes | str) -> dict[str, Any]:
 def _mapping(values: Any) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ValueError("it holds no mapping")
-    level: list[Any] = [values]
-    for _ in range(MOST_LEVELS):
-        inside = (item for each in level for item in (each.values() if isinstance(each, dict) else each))
-        level = [item for item in inside if isinstance(item, dict | list)]
-    if level:
-        raise ValueError(f"it is nested over more than {MOST_LEVELS} levels")
     return values
 
 
@@ -101,10 +92,3 @@ class _Loader(yaml.SafeLoader):
         if self.check_event(yaml.AliasEvent):
             raise yaml.composer.ComposerError(None, None, "a reference (*name)", event.start_mark)
         return super().compose_node(parent, index)
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes a value that occurs twice in full each time."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True

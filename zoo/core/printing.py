@@ -12,7 +12,7 @@ import sys
 import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TextIO
+from typing import TextIO
 
 from zoo.errors import ZooError, ZooWarning
 
@@ -133,22 +133,13 @@ def report_write_errors(consequence: str) -> Iterator[None]:
 def warnings_as_messages() -> Iterator[None]:
     """Print Zoo's own warnings within the block as messages, without file and line."""
     with warnings.catch_warnings():
-        show_warning = warnings.showwarning
-
-        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-            if issubclass(category, ZooWarning):
-                print_message(str(message))
-            else:
-                show_warning(message, category, *where, **more)
-
-        warnings.showwarning = show
+        others = warnings.showwarning
+        warnings.showwarning = lambda message, category, *where, **more: (
+            print_message(str(message))
+            if issubclass(category, ZooWarning)
+            else others(message, category, *where, **more)
+        )
         yield
-
-
-def markdown_text(value: object, limit: int = 300) -> str:
-    """Return a value for a line of Markdown or a cell of its tables, in which nothing becomes an element."""
-    text = one_line(value, limit).replace("&", "&amp;").replace("<", "&lt;")
-    return re.sub(r"([\\`*\[\]|])", r"\\\1", text)
 
 
 def csv_lines(rows: Iterable[Iterable[object]]) -> str:

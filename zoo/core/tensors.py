@@ -1,12 +1,10 @@
 """Arrays in files: safetensors of any size, and state trees, taken apart for two files.
 
-The safetensors package copies every array that it reads. A replay buffer may take half of the machine's
-memory, so a checkpoint's arrays come back as views of its files. (It is written chunk by chunk, of which a
-copy may be made.) Agents are read by the package, which checks every byte.
+The safetensors package copies every array that it reads, and a replay buffer may take half of the machine's
+memory: a checkpoint's arrays come back as views of its files. Agents are read by the package.
 
 A state tree is a dict with keys of text, nested at will; its leaves are NumPy arrays, for safetensors, or
-what JSON gives back as it took it: numbers, texts, booleans, None, and lists and dicts of these. A dict in it
-may be `ContentFile`.
+plain values, which JSON gives back as they were. A dict in it may be `ContentFile`.
 """
 
 from __future__ import annotations
@@ -24,9 +22,6 @@ from numpy.typing import NDArray
 
 from zoo.core.atomic import write_bytes
 
-PIECE = 4 * 2**20
-"""Bytes that are read at a time."""
-
 Arrays = dict[str, NDArray[Any]]
 
 _DTYPES = {f"{kind.upper()}{8 * size}": f"<{kind}{size}" for kind in "fiu" for size in (2, 4, 8)}
@@ -34,7 +29,7 @@ _DTYPES |= {"I8": "|i1", "U8": "|u1", "BOOL": "|b1"}
 
 
 def write_tensors(path: str | Path, arrays: Mapping[str, NDArray[Any]]) -> int:
-    """Write the arrays whole or not at all, and return the `checksum_of` the file. Raises `ZooError`."""
+    """Write the arrays whole or not at all, and return the file's checksum. Raises `ZooError`."""
     content = tensor_bytes(arrays)
     write_bytes(path, content)
     return zlib.crc32(content)
@@ -42,24 +37,15 @@ def write_tensors(path: str | Path, arrays: Mapping[str, NDArray[Any]]) -> int:
 
 def tensor_bytes(arrays: Mapping[str, NDArray[Any]], metadata: dict[str, str] | None = None) -> bytes:
     """Return the content of a safetensors file."""
-    content: bytes = safetensors.numpy.save(
-        {name: np.asarray(array, order="C") for name, array in arrays.items()}, metadata
-    )
-    return content
+    whole = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    return bytes(safetensors.numpy.save(whole, metadata))
 
 
-def checksum_of(path: Path) -> int:
-    """Return the checksum of a file's content. Raises `OSError`."""
-    checksum, piece = 0, memoryview(bytearray(PIECE))
-    with open(path, "rb") as file:
-        while n_bytes := file.readinto(piece):
-            checksum = zlib.crc32(piece[:n_bytes], checksum)
-    return checksum
-
-
-def read_tensors(path: str | Path) -> Arrays:
-    """Return the arrays as read-only views of the file, whose checksum tells whether it is whole."""
+def read_tensors(path: str | Path, checksum: int) -> Arrays:
+    """Return the arrays as read-only views of the file. Raises `ValueError` for one with another checksum."""
     content = np.memmap(path, np.uint8, "r")
+    if zlib.crc32(content.data) != checksum:
+        raise ValueError("its checksum does not match")
     start, header = _header(content)
     arrays: Arrays = {}
     for name, entry in header.items():
@@ -99,22 +85,21 @@ class ContentFile(dict[str, Any]):
 
 def content_files(tree: Mapping[str, Any], above: str = "") -> dict[str, ContentFile]:
     """Return the `ContentFile` parts of a tree by their paths."""
-    found: dict[str, ContentFile] = {}
+    files: dict[str, ContentFile] = {}
     for key, value in tree.items():
         path = above + _escaped(key)
         if isinstance(value, ContentFile):
-            found[path] = value
+            files[path] = value
         elif isinstance(value, Mapping):
-            found |= content_files(value, path + SEPARATOR)
-    return found
+            files |= content_files(value, path + SEPARATOR)
+    return files
 
 
 def split(tree: Mapping[str, Any], above: str = "") -> tuple[Arrays, Tree]:
     """Return the arrays by their paths (``"memory/rewards"``), and the tree with a note for each of them.
 
-    In a path, a ``/`` of a key is written ``~1`` and a ``~`` is written ``~0``, as in a JSON pointer: every
-    key is possible, and no two paths are equal. The arrays are the tree's own, not copies. Raises `TypeError`
-    for a leaf that would not come back from JSON as it was.
+    In a path, a ``/`` of a key is written ``~1`` and a ``~`` is written ``~0``, as in a JSON pointer. Arrays
+    are not copied. Raises `TypeError` for a leaf that would not come back from JSON as it was.
     """
     arrays: Arrays = {}
     values: Tree = {}

@@ -21,18 +21,8 @@ from zoo.core.printing import one_line
 from zoo.errors import ZooError
 
 UNREADABLE = (
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    csv.Error,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
+    *(ArithmeticError, AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError, ValueError),
+    *(csv.Error, struct.error, zipfile.BadZipFile, zlib.error),
 )
 """What the libraries raise that read a file of another form than they expect."""
 
@@ -48,20 +38,19 @@ MAX_TEXT_BYTES, LARGE_BYTES, MAX_COMPRESSION_RATIO = 4 * 2**20, 64 * 2**20, 50
 
 
 def read_zip(path: Path, names: Iterable[str], *, main: str) -> dict[str, bytes]:
-    """Return the content of those files of ``names`` that a zip has; nothing is ever unpacked to a disk.
+    """Return the content of those files of ``names`` that a zip has, at its top or, as ``main``, in a folder.
 
-    All may stand in one folder inside of it: that is where they are then, unless ``main`` stands at the top.
     Raises `ValueError` for a file that is damaged, too large or no zip.
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            files = {each.filename: each for each in archive.infolist() if not each.is_dir()}
+            files = {member.filename: member for member in archive.infolist() if not member.is_dir()}
             if main not in files and len({name.partition("/")[0] for name in files}) == 1:
-                files = {name.partition("/")[2]: each for name, each in files.items()}
+                files = {name.partition("/")[2]: member for name, member in files.items()}
             wanted = {name: files[name] for name in names if name in files}
-            for name, each in wanted.items():
-                _check_size(name, each.file_size, each.compress_size)
-            return {name: archive.read(each) for name, each in wanted.items()}
+            for name, member in wanted.items():
+                _check_size(name, member.file_size, member.compress_size)
+            return {name: archive.read(member) for name, member in wanted.items()}
     except UNREADABLE as error:
         raise ValueError(f"no readable zip ({one_line(error)})") from error
 
@@ -76,10 +65,8 @@ def read_regular(path: Path) -> bytes:
 
 def _check_size(name: str, size: int, packed: int | None = None) -> None:
     """Raise `ValueError` for a file of a stranger that would fill the memory."""
-    limit = None if packed is None else max(LARGE_BYTES, MAX_COMPRESSION_RATIO * packed)
-    if name.endswith((".json", ".yaml")):
-        limit = MAX_TEXT_BYTES
-    if limit is not None and size > limit:
+    limit = size if packed is None else max(LARGE_BYTES, MAX_COMPRESSION_RATIO * packed)
+    if size > (MAX_TEXT_BYTES if name.endswith((".json", ".yaml")) else limit):
         raise ValueError(f"{name} would have {size:,} bytes, too many for what it should hold")
     if size > LARGE_BYTES:
         refuse_what_does_not_fit(name, 3 * size)  # its bytes, its arrays, and those of the agent

@@ -1,11 +1,10 @@
 """Checkpoints: the whole state of a run, from which it goes on exactly.
 
-``checkpoint.json`` holds the plain values of a checkpoint and names the safetensors files with its arrays.
-Each `ContentFile` part of the state (a chunk of a replay buffer) has a file of its own, which is written once
-and serves all later checkpoints with this part. Checksums tell whether files are what was written. New arrays
-are on the disk before ``checkpoint.json`` is replaced, in one step; only then are those of the checkpoint
-before removed. Of several workers each writes its share here; ``workers`` in ``checkpoint.json`` names those
-of the others.
+``checkpoint.json`` holds the plain values of a checkpoint and names the safetensors files with its arrays,
+with checksums. Each `ContentFile` part of the state (a chunk of a replay buffer) has a file of its own, which
+is written once and serves all later checkpoints. New arrays are on the disk before ``checkpoint.json`` is
+replaced, in one step; only then are those of the checkpoint before removed. Each rank writes its share here;
+``workers`` in ``checkpoint.json`` names those of the others.
 """
 
 from __future__ import annotations
@@ -23,35 +22,21 @@ from zoo.algorithms.callback import PREEMPTED, Callback, Training, named
 from zoo.core import atomic
 from zoo.core.plain_data import parse_json, to_json
 from zoo.core.printing import one_line, print_message, report_write_errors
-from zoo.core.tensors import (
-    SEPARATOR,
-    Arrays,
-    checksum_of,
-    content_files,
-    join,
-    read_tensors,
-    split,
-    write_tensors,
-)
+from zoo.core.tensors import SEPARATOR, Arrays, content_files, join, read_tensors, split, write_tensors
 from zoo.core.zips import UNREADABLE
 from zoo.errors import ZooError
 
 if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm
 
-CHECKPOINT = "checkpoint"
-"""Name of the command to the other ranks."""
+CHECKPOINT = "checkpoint"  # name of the order to the other ranks
 
-FORMAT = 6
+FORMAT, RECORD = 6, "checkpoint.json"
 
-RECORD = "checkpoint.json"
-
-KEPT_BYTES = 32 * 2**20
-"""Largest checkpoint of a finished run that is kept with ``callbacks.checkpoint.keep=auto``."""
+KEPT_BYTES = 32 * 2**20  # of a finished run's largest checkpoint that callbacks.checkpoint.keep=auto keeps
 
 _ARRAYS = r"(?:\d+-[0-9a-f]{8}|[0-9a-f]{32})\.safetensors"
-_OWN_FILES = re.compile(rf"{_ARRAYS}|\.({_ARRAYS}|checkpoint\.json)\..*partial")
-"""The names of files with arrays, and of unfinished ones that a killed process leaves here."""
+_OWN_FILES = re.compile(rf"{_ARRAYS}|\.({_ARRAYS}|checkpoint\.json)\..*partial")  # also unfinished ones
 
 State = dict[str, Any]
 Record = dict[str, Any]
@@ -60,11 +45,10 @@ Record = dict[str, Any]
 class CheckpointCallback(Callback):
     """Writes a checkpoint to ``folder`` every ``every`` environment steps.
 
-    Nothing of the training changes with that. A signal writes one at once, so that the run goes on where it
-    was. Only environments that can't be replayed are reset at each checkpoint, and then not at a signal.
-    ``callbacks`` are the others of the run, whose state is part of the checkpoint. A checkpoint that can't be
-    written costs one message; the run goes on, and the previous checkpoint stays. ``keep`` says what becomes
-    of that of a finished run: "auto" keeps a small one.
+    Nothing of the training changes with that, and a signal writes one at once; but environments that can't be
+    replayed are reset at each checkpoint, and then not at a signal. ``callbacks`` are the others of the run,
+    whose state is part of it. One that can't be written costs one message, and the previous one stays.
+    ``keep`` says what becomes of that of a finished run: "auto" keeps a small one.
 
     As in Stable-Baselines3, every ``save_freq`` calls of the vector environment's step an agent is kept in
     ``save_path``, as ``<name_prefix>_<steps>_steps.zip``. It always holds a normaliser's statistics, whatever
@@ -154,10 +138,8 @@ def check_barriers(algorithm: Algorithm, config: Mapping[str, Any], before: Mapp
         return
     now, earlier = ((conf["callbacks"].get("checkpoint") or {}).get("every") for conf in (config, before))
     if now != earlier:
-        raise ZooError(
-            "these environments can't be replayed, so checkpoints reset them, and the run depends on"
-            f" when; it can't go on with callbacks.checkpoint.every={now} (the run has {earlier})"
-        )
+        why = "these environments can't be replayed, so checkpoints reset them, and the run depends on when"
+        raise ZooError(f"{why}; it can't go on with callbacks.checkpoint.every={now} (the run has {earlier})")
 
 
 # -- of a run ---------------------------------------------------------------------------------------------
@@ -174,10 +156,9 @@ class Checkpoint:
 
 
 def write_checkpoint(folder: str | Path, algorithm: Training, callbacks: Iterable[Callback] = ()) -> None:
-    """Write the state of an algorithm between two updates, and of its callbacks.
+    """Write the state of an algorithm between two updates, with all ranks, and of its callbacks.
 
-    Log files are forced to the disk before. The other ranks write their shares meanwhile. Raises `ZooError`
-    or `OSError` if something can't be written.
+    Log files are forced to the disk before. Raises `ZooError` or `OSError` if something can't be written.
     """
     folder, workers = Path(folder), algorithm.distributed.workers
     monitor = algorithm.envs.monitor if algorithm.envs is not None else None
@@ -196,7 +177,7 @@ def write_checkpoint(folder: str | Path, algorithm: Training, callbacks: Iterabl
                 raise ZooError(f"rank {rank}: {share['error']}" if rank else share["error"])
         others = {"workers": shares[1:]} if shares[1:] else {}
         record = {"format": FORMAT, **own_share, **others, **values}
-        atomic.write_json(folder / RECORD, {**record, "checksum": _checksum(record)})
+        atomic.write_json(folder / RECORD, {**record, "checksum": zlib.crc32(to_json(record).encode())})
     finally:
         _remove_unused_files(folder)
 
@@ -225,7 +206,7 @@ def read_share(folder: Path, rank: int) -> State:
 
 
 def read_checkpoint(folder: str | Path, n_workers: int | None = None) -> Checkpoint:
-    """Return the checkpoint in ``folder``; of several workers, the first one's state.
+    """Return the checkpoint in ``folder``, with the state of rank 0.
 
     Raises `ZooError` if there is none, it is damaged, or it is not of ``n_workers``.
     """
@@ -244,10 +225,7 @@ def checkpoint_step(folder: Path) -> int:
 
 
 def write_share(folder: Path, algorithm: Training) -> Record:
-    """Write a rank's arrays; return its entry in the record, or the error.
-
-    The entry holds the names and checksums of the files, and the plain values.
-    """
+    """Write a rank's arrays; return the files' names and checksums with the plain values, or the error."""
     written: Record = {}
     parts: Record = {}
     with contextlib.suppress(ZooError):
@@ -280,11 +258,11 @@ def _read_share(folder: Path, share: Record) -> State:
 
 def _read_arrays(path: Path, checksum: int) -> Arrays:
     try:
-        if checksum_of(path) != checksum:
-            raise _damaged(path, "its checksum does not match")
-        return read_tensors(path)
+        return read_tensors(path, checksum)
     except FileNotFoundError as error:
         raise _damaged(path, "it is missing") from error
+    except ValueError as error:
+        raise _damaged(path, one_line(error)) from error
 
 
 def _read_record(folder: Path) -> Record:
@@ -293,11 +271,9 @@ def _read_record(folder: Path) -> Record:
         record = parse_json(path.read_bytes())
         checksum = record.pop("checksum", None)
         if record["format"] != FORMAT:
-            raise ZooError(
-                f"{path} has checkpoint format {record['format']:d}, this version of Zoo reads {FORMAT};"
-                " resume it with the version that wrote it"
-            )
-        if checksum != _checksum(record):
+            formats = f"has checkpoint format {record['format']:d}, this version of Zoo reads {FORMAT}"
+            raise ZooError(f"{path} {formats}; resume it with the version that wrote it")
+        if checksum != zlib.crc32(to_json(record).encode()):
             raise ValueError("its checksum does not match")
     except FileNotFoundError as error:
         raise ZooError(f"there is no checkpoint in {folder}") from error
@@ -312,10 +288,6 @@ def _damaged(path: Path, problem: object) -> ZooError:
         f"{path} is damaged: {problem}. Without {folder} the run starts anew; another run takes over its best"
         f" agent with init_from={folder.parent}"
     )
-
-
-def _checksum(values: Mapping[str, Any]) -> int:
-    return zlib.crc32(to_json(values).encode())
 
 
 def _shares(record: Record) -> list[Record]:

@@ -404,11 +404,11 @@ def test_raising_tracker_is_reported_and_switched_off(
     loggers.load_state({"Raising": {}})
     for steps in (1, 2):
         loggers.call("write", LogEntry(steps, {"time/total_timesteps": steps}))
-        loggers.state()
+        loggers.call("state")
     loggers.call("flush")
     loggers.call("conclude", RunSummary("finished", 2))
     if method != "close":
-        assert "CsvLogger" in loggers.state()
+        assert "CsvLogger" in loggers.call("state")
     loggers.call("close")
     assert raising.calls == 1
     (line,) = capsys.readouterr().err.splitlines()

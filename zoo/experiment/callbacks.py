@@ -34,28 +34,28 @@ from zoo.experiment.loggers import LoggerGroup
 from zoo.experiment.recording import check_rendering, record
 from zoo.experiment.run_folder import RunFolder
 
-EVALUATION_COLUMNS = ("timesteps", "results", "ep_lengths", "successes")
-"""Arrays of ``evaluations.npz``, as Stable-Baselines3 names them."""
+EVALUATION_COLUMNS = ("timesteps", "results", "ep_lengths", "successes")  # SB3's names in the file
 
 
 class EvalCallback(Callback):
     """Plays ``n_eval_episodes`` episodes every ``every`` environment steps, in environments of its own.
 
-    With a ``run`` each evaluation goes to ``evaluations.npz``, under the names of Stable-Baselines3
-    (timesteps, results, ep_lengths, successes), and the agent to ``best_agent`` when its mean return is the
-    best so far; of two equal ones the later has learned more, and stays. An id, config or function as
-    ``env`` is made into ``n_envs`` environments at the first evaluation. The seeds of an evaluation come from
-    ``seed`` (None: the algorithm's) and its number, and from nothing that happened before.
+    With a ``run`` each evaluation goes to ``evaluations.npz``, and the agent to ``best_agent`` when its mean
+    return is the best so far; of two equal ones the later has learned more, and stays. An id, config or
+    function as ``env`` is made into ``n_envs`` environments at the first evaluation. The seeds of an
+    evaluation come from ``seed`` (None: the algorithm's) and its number, and from nothing before.
 
-    With ``confirm`` episodes all evaluations start from the same seeds, and an agent that does as well there
-    as the best so far plays ``confirm`` other episodes, the same for each such agent; their mean decides. The
-    best of many means of few episodes is otherwise often a lucky one.
+    With ``confirm`` all evaluations start from the same seeds, and an agent that does as well there as the
+    best so far plays ``confirm`` other episodes, the same for each such agent; their mean decides. The best
+    of many means of few episodes is otherwise often a lucky one.
 
     As in SB3, ``eval_freq`` counts calls of the vector environment's step (10,000 where ``every`` is not
     given), ``best_model_save_path`` is the folder of ``best_model.zip``, ``log_path`` that of
-    ``evaluations.npz``; ``callback_after_eval`` and ``callback_on_new_best`` are called then. ``verbose``
-    prints each evaluation. There is nothing to ``warn`` of.
+    ``evaluations.npz``. ``verbose`` prints each evaluation. There is nothing to ``warn`` of.
     """
+
+    best_mean_reward = property(lambda self: self.best_mean, doc="SB3's name of ``best_mean``.")
+    last_mean_reward = property(lambda self: self.last and self.last.mean, doc="SB3's name of ``last.mean``.")
 
     def __init__(
         self,
@@ -106,16 +106,6 @@ class EvalCallback(Callback):
         self._own_envs: VecEnvAdapter | None = None
         self.evaluated_at: int | None = None
 
-    @property
-    def best_mean_reward(self) -> float | None:
-        """SB3's name of ``best_mean``, None before the first evaluation."""
-        return self.best_mean
-
-    @property
-    def last_mean_reward(self) -> float | None:
-        """SB3's name of ``last.mean``, None before the first evaluation."""
-        return None if self.last is None else self.last.mean
-
     def on_steps(self, algorithm: Training) -> None:
         """Evaluate; a signal that comes meanwhile ends the evaluation, which is then still due."""
         try:
@@ -153,10 +143,9 @@ class EvalCallback(Callback):
 
     def load_state(self, values: dict[str, Any]) -> None:
         """Restore the counts, and drop later rows of ``evaluations.npz``."""
-        self.n_evaluations = values["n_evaluations"]
+        self.n_evaluations, self.evaluated_at = values["n_evaluations"], values["evaluated_at"]
         self.best_mean = values["best_mean"]
         self.best_evaluated = values.get("best_evaluated", self.best_mean)
-        self.evaluated_at = values["evaluated_at"]
         if self.evaluations is not None and values["rows"]:
             self.history = read_evaluations(self.evaluations)[: values["rows"]]
             self.last = self.history[-1][1] if self.history else None
@@ -320,10 +309,7 @@ class StopTrainingOnMaxEpisodes(Callback):
 
 
 class KeepAgentsCallback(Callback):
-    """Keeps the agent every ``every`` environment steps, with its score if ``evaluation`` has given one.
-
-    A run that is resumed removes what was kept later than its checkpoint: it will be kept once more.
-    """
+    """Keeps the agent every ``every`` environment steps, with its score if ``evaluation`` has given one."""
 
     def __init__(self, run: RunFolder, *, every: int, evaluation: EvalCallback | None = None) -> None:
         self.run, self.every, self.evaluation = run, every, evaluation
@@ -339,9 +325,9 @@ class KeepAgentsCallback(Callback):
 class VideoCallback(Callback):
     """Films ``length`` images (None: a whole episode) into ``folder`` every ``every`` environment steps.
 
-    The file is called after the steps so far. Seeds follow from the algorithm's and from these steps, so that
-    a run that was killed films the same again when it is resumed. A video that can't be made costs one
-    message. Raises `ZooError` if the environment can't be drawn here, or nothing here writes videos.
+    Seeds follow from the algorithm's and from the steps so far, so that a resumed run films the same again. A
+    video that can't be made costs one message. Raises `ZooError` if the environment can't be drawn here, or
+    nothing here writes videos.
     """
 
     def __init__(

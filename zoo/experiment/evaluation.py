@@ -27,8 +27,7 @@ from zoo.errors import NotFiniteError, ZooError, ZooWarning
 from zoo.experiment import statistics
 from zoo.policies.actor_critic import PolicyInput
 
-PATIENCE = 30.0
-"""Seconds without the end of an episode after which playing says so, and again when they have doubled."""
+PATIENCE = 30.0  # seconds without an episode end after which playing says so, and again once doubled
 
 GymEnv = gym.Env[Any, Any]
 Env = str | EnvConfig | GymEnv | Callable[[], GymEnv] | VectorEnv[Any, Any, Any] | VecEnvAdapter
@@ -37,16 +36,12 @@ Env = str | EnvConfig | GymEnv | Callable[[], GymEnv] | VectorEnv[Any, Any, Any]
 class Predictor(Protocol):
     """An object that acts: an algorithm, or any other with this method."""
 
-    def predict(
-        self,
-        observations: Any,
-        state: Any = None,
-        episode_start: NDArray[np.bool_] | None = None,
-        deterministic: bool = True,
-        *,
-        action_masks: NDArray[np.bool_] | None = None,
-    ) -> tuple[Any, Any]:
-        """Return actions for raw observations (num_envs, …), and the policy's next state."""
+    @property
+    def predict(self) -> Callable[..., tuple[Any, Any]]:
+        """Return actions for raw observations (num_envs, …), and the policy's next state.
+
+        Arguments: observations, state, episode_start (num_envs,), deterministic, and by name action_masks.
+        """
 
 
 class EvaluationCancelledError(Exception):
@@ -59,8 +54,7 @@ class Evaluation:
 
     returns: NDArray[np.float64]
     lengths: NDArray[np.int64]
-    successes: NDArray[np.bool_] | None = None
-    """Whether each episode reached its goal, where the environment says so."""
+    successes: NDArray[np.bool_] | None = None  # at reaching the goal, where the environment says so
 
     @classmethod
     def from_episodes(cls, episodes: Sequence[EpisodeRecord]) -> Evaluation:
@@ -109,16 +103,9 @@ class Evaluation:
 
     def summary(self) -> dict[str, Any]:
         """Return the statistics by name, as ``zoo evaluate`` and ``run.json`` give them."""
-        success = {} if self.success_rate is None else {"success_rate": self.success_rate}
-        return {
-            "mean_return": self.mean,
-            "std_return": self.std,
-            "iqm_return": self.iqm,
-            "ci95": list(self.ci95()),
-            "mean_length": self.mean_length,
-            "n_episodes": self.n_episodes,
-            **success,
-        }
+        returns = {f"{name}_return": getattr(self, name) for name in ("mean", "std", "iqm")}
+        rest = {"ci95": list(self.ci95()), "mean_length": self.mean_length, "n_episodes": self.n_episodes}
+        return returns | rest | ({} if self.success_rate is None else {"success_rate": self.success_rate})
 
 
 @refuse_unknown_arguments
@@ -175,13 +162,11 @@ def evaluate(
 ) -> Evaluation:
     """Play ``n_episodes`` episodes with ``model`` and return how they went.
 
-    ``n_envs`` is how many environments are made where ``env`` is not a vector environment already. Each plays
-    a fixed share of the episodes: taking whichever end first would favour short ones. The environments are
-    reset with seeds drawn from ``seed``, so one evaluation never depends on another. Observations go to
-    ``model.predict`` as they are: a model that normalises does so with its own statistics, unchanged.
-    ``on_step`` gets each step and the environments in it whose episodes count.
-
-    Raises `EvaluationCancelledError` once ``cancelled()`` is true.
+    ``n_envs`` environments are made where ``env`` is no vector environment. Each plays a fixed share of the
+    episodes: taking whichever end first would favour short ones. They are reset with seeds drawn from
+    ``seed``, so one evaluation never depends on another. ``model.predict`` gets raw observations. ``on_step``
+    gets each step and the environments in it whose episodes count. Raises `EvaluationCancelledError` once
+    ``cancelled()`` is true.
     """
     loop = eval_loop(model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed)
     with loop as (envs, step):

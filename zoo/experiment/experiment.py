@@ -48,8 +48,8 @@ def train(config: Mapping[str, Any] | str | None = None, *overrides: str, **sett
 
     A config that names an interrupted run in ``resume``, or its ``job``, goes on with it. SIGINT and SIGTERM
     end the training after the update under way; when all is saved, `TrainingInterrupted` is raised. With
-    ``workers`` this process is the first of them; in the other tasks of a Slurm job this function does not
-    return: they exit as the run ends. Raises `ZooError` for what does not go together.
+    ``workers`` this process is rank 0; the other tasks of a Slurm job exit in here as the run ends. Raises
+    `ZooError` for what does not go together.
     """
     if isinstance(config, Mapping):
         if overrides or settings:
@@ -84,8 +84,7 @@ class Result:
     """The agent as it is now; it acts, and can be given an environment again with `set_env`."""
     evaluation: Evaluation | None
     """The last one, if there were any; of the agent as it is now, unless the run was interrupted."""
-    best_mean: float | None
-    """Mean return of the best agent."""
+    best_mean: float | None  # return of the best agent
 
     def __fspath__(self) -> str:
         """Return the run's folder: `zoo.train(resume=result)`."""
@@ -120,12 +119,9 @@ class Experiment:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = resolved(config)
-        self.is_resumed = False
-        """Whether an earlier run goes on."""
-        self.init = ""
-        """Which part of which agent ``init_from`` took, and of which step."""
-        self.changed_settings: list[str] = []
-        """How the agent that ``init_from`` names was trained otherwise."""
+        self.is_resumed = False  # whether an earlier run goes on
+        self.init = ""  # which part of which agent ``init_from`` took, and of which step
+        self.changed_settings: list[str] = []  # how the agent that ``init_from`` names was trained otherwise
         self._closing = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -148,20 +144,19 @@ class Experiment:
         closing.enter_context(warnings_as_messages())
         self._launcher = rank_launcher(self.config.get("workers", 1))
         closing.callback(self._launcher.close)
-        given_config = self.config
+        given_config, checkpoint = self.config, None
         run, self.config = reopen_run(given_config)
+        self.is_resumed = run is not None
         if run is not None:
             closing.callback(run.close)
+            if run.has_checkpoint:
+                checkpoint = read_checkpoint(run.checkpoint, self._launcher.size)
         elif self.config["seed"] is None:
             self.config = {**self.config, "seed": random_seed()}
-        self.is_resumed = run is not None
-        checkpoint = None
-        if run is not None and run.has_checkpoint:
-            checkpoint = read_checkpoint(run.checkpoint, self._launcher.size)
         self.algorithm = make_algorithm(rank_config(self.config, self._launcher.task), closing)
         if self.config["init_from"] is not None and checkpoint is None:
-            init = init_algorithm(self.algorithm, self.config["init_from"], self.config)
-            self.init, self.changed_settings = init
+            source = self.config["init_from"]
+            self.init, self.changed_settings = init_algorithm(self.algorithm, source, self.config)
         check_barriers(self.algorithm, self.config, None if run is None else run.read_config())
         if run is None:
             run = begin_run(self.config, given_config)
@@ -188,16 +183,15 @@ class Experiment:
 
     def run_through(self) -> Result:
         """Learn, evaluate and save; record the outcome in the run's folder and in the loggers."""
+        algorithm, job = self.algorithm, self.config["job"] or slurm_job()
+        signals = stop_on_signals(algorithm, forward=self._launcher.forward)
         try:
-            with (
-                self.run.tracked(self.algorithm, job=self.config["job"] or slurm_job()),
-                stop_on_signals(self.algorithm, forward=self._launcher.forward),
-            ):
+            with self.run.tracked(algorithm, job=job), signals:
                 try:
                     with self._launcher.explain_errors():
                         self._learn_evaluate_save()
                 except ZooError as error:
-                    if self.algorithm.stop_reason != PREEMPTED:
+                    if algorithm.stop_reason != PREEMPTED:
                         raise
                     # A signal to the whole group may have ended what an environment needs.
                     print_message(f"after the signal: {error}; the run can be resumed from its checkpoint")

@@ -20,8 +20,7 @@ from zoo.experiment.evaluation import Env, Predictor, check_finite_return, eval_
 from zoo.imitation.expert_data import ExpertData, nothing_left, too_few, values_of
 from zoo.version import __version__
 
-MAX_TRIES = 10
-"""Episodes that are played for each that is wanted, before those that were good enough have to do."""
+MAX_TRIES = 10  # episodes that are played for each that is wanted
 
 
 def record_expert(
@@ -39,14 +38,10 @@ def record_expert(
 ) -> ExpertData:
     """Return ``n_episodes`` episodes of an expert, only such as return ``min_return`` and, if asked, succeed.
 
-    ``expert`` is an agent, another object with its ``predict``, or a function that is given one raw
-    observation and returns one action. ``env`` and ``n_envs`` are as for `zoo.evaluate_policy`: each
-    environment plays a fixed share of the episodes, and they are returned in the order of their turns: the
-    first of each environment, then the second of each. ``on_episode`` is called with each, and whether it is
-    kept.
-
-    Rewards are those that the environment gives, as its wrappers leave them; a return is their sum, also the
-    one that ``min_return`` is held against.
+    ``expert`` is an agent, another object with its ``predict``, or a function from one raw observation to one
+    action. ``env`` and ``n_envs`` are as for `zoo.evaluate_policy`: each environment plays a fixed share of
+    the episodes; first come the first of all environments, then the second. ``on_episode`` is called with
+    each, and whether it is kept. Rewards are raw, as wrappers leave them; a return is their sum.
 
     At most ten times as many episodes are played as are wanted. Raises `ZooError` if none was good enough;
     `ZooWarning` warns of fewer than are wanted. A ``seed`` of None is drawn, and stands in the card.
@@ -60,8 +55,7 @@ def record_expert(
         if isinstance(model, _FunctionPolicy):
             model.space = envs.action_space
         missing = [(n_episodes + i) // n for i in range(n)]
-        n_most = [MAX_TRIES * n_missing for n_missing in missing]
-        n_played = [0] * n
+        n_most, n_played = [MAX_TRIES * n_missing for n_missing in missing], [0] * n
         steps: list[list[dict[str, Arrays]]] = [[] for _ in range(n)]
         kept: list[_KeptEpisode] = []
         played: list[EpisodeRecord] = []
@@ -77,13 +71,10 @@ def record_expert(
                 rewards = np.array([step["rewards"] for step in steps[i]], np.float64)
                 episode = replace(episode, episode_return=float(rewards.sum()))
                 check_finite_return(episode)
-                is_kept = _is_good(episode, min_return, successes_only)
-                if is_kept:
+                if is_kept := _is_good(episode, min_return, successes_only):
                     missing[i] -= 1
-                    terminated = bool(transition.terminated[i])
-                    kept.append(_KeptEpisode(n_played[i], i, episode, terminated, steps[i]))
-                n_played[i] += 1
-                steps[i] = []
+                    kept.append(_KeptEpisode(n_played[i], i, episode, transition.terminated[i], steps[i]))
+                n_played[i], steps[i] = n_played[i] + 1, []
                 played.append(episode)
                 if on_episode is not None:
                     on_episode(episode, is_kept)
@@ -96,18 +87,14 @@ def record_expert(
     called = getattr(expert, "name", None) or getattr(expert, "__name__", type(expert).__name__)
     rows = [step for episode in kept for step in episode.steps]
     arrays = {key: join([row[key] for row in rows]) for key in rows[0]}
-    episodes = [episode.record for episode in kept]
-    says_success = all("is_success" in episode.info for episode in episodes)
+    successes = [episode.record.info.get("is_success") for episode in kept]
     return ExpertData(
         *envs.spaces,
-        arrays["observations"],
-        arrays["actions"],
-        arrays["rewards"],
+        **arrays,
         lengths=np.array([len(episode.steps) for episode in kept], np.int64),
-        returns=np.array([episode.episode_return for episode in episodes], np.float64),
+        returns=np.array([episode.record.episode_return for episode in kept], np.float64),
         terminated=np.array([episode.terminated for episode in kept]),
-        successes=np.array([bool(e.info["is_success"]) for e in episodes]) if says_success else None,
-        action_masks=arrays.get("action_masks"),
+        successes=None if None in successes else np.array(successes, bool),
         card={
             "env": name,
             "source": dict(source or {"expert": called}),
@@ -148,8 +135,7 @@ class _FunctionPolicy:
 
 
 class _KeptEpisode(NamedTuple):
-    number: int
-    """Its number among those of its environment."""
+    number: int  # among those of its environment
     env_index: int
     record: EpisodeRecord
     terminated: bool
@@ -164,16 +150,14 @@ def _columns(transition: Transition, action_space: Space) -> dict[str, Any]:
         "actions": dict(leaves(action_space, actions)) if is_composite(action_space) else np.asarray(actions),
         "rewards": transition.rewards,
     }
-    if "action_masks" in transition.columns:
-        columns["action_masks"] = transition.columns["action_masks"]
-    return columns
+    return columns | {key: transition.columns[key] for key in ("action_masks",) if key in transition.columns}
 
 
 def _is_good(episode: EpisodeRecord, min_return: float | None, successes_only: bool) -> bool:
     if successes_only and "is_success" not in episode.info:
-        raise ZooError(
-            "successes_only: the environment does not say whether an episode succeeded (`is_success`"
-            " or `success` in the info of its last step); min_return=… can tell the good ones"
+        where = (
+            "(`is_success` or `success` in the info of its last step); min_return=… can tell the good ones"
         )
+        raise ZooError(f"successes_only: the environment does not say whether an episode succeeded {where}")
     is_enough = min_return is None or episode.episode_return >= min_return
     return is_enough and bool(not successes_only or episode.info["is_success"])

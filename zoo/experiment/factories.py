@@ -43,10 +43,8 @@ from zoo.experiment.run_folder import RunFolder
 from zoo.experiment.trackers import TensorBoardLogger, WandbLogger
 from zoo.policies.config import PolicyConfig
 
-TIMES_IN_A_RUN = {"eval": 20, "checkpoint": 10, "agents": 10, "video": 10}
-"""How often each callback is called where no interval is set."""
-
-REPORTS_IN_A_RUN = 100
+TIMES_IN_A_RUN = {"eval": 20, "checkpoint": 10, "agents": 10, "video": 10, "logger": 100}
+"""How often each callback is called, and the loggers are, where no interval is set."""
 
 Base = TypeVar("Base")
 
@@ -82,26 +80,21 @@ def make_algorithm(config: Mapping[str, Any], closing: ExitStack) -> Algorithm:
 
 def _check_dataset(algorithm_type: type[Algorithm], dataset: str | None, cloned: str | None) -> None:
     """Raise `ZooError` for expert data that the algorithm can't use, or that it needs and lacks."""
+    name = algorithm_type.of_preset or algorithm_type.name
     if dataset is not None and not algorithm_type.learns_from_experts:
-        raise ZooError(
-            f"`dataset={dataset}`: {algorithm_type.of_preset or algorithm_type.name} learns in environments;"
-            f" pretrain.dataset={dataset} lets it start as the clone of an expert"
-        )
+        how = f"pretrain.dataset={dataset} lets it start as the clone of an expert"
+        raise ZooError(f"`dataset={dataset}`: {name} learns in environments; {how}")
     if dataset is None and algorithm_type.learns_from_experts:
-        raise ZooError(
-            f"{algorithm_type.name} learns from expert data: dataset={cloned or 'PATH'}"
-            " (zoo expert agent=… records an agent's episodes)"
-        )
+        how = "(zoo expert agent=… records an agent's episodes)"
+        raise ZooError(f"{name} learns from expert data: dataset={cloned or 'PATH'} {how}")
 
 
 def monitor_episodes(algorithm: Algorithm, run: RunFolder, closing: ExitStack, *, n_workers: int) -> None:
     """Write every finished episode to the run's folder: a file for each environment of all workers."""
     envs, env = algorithm.envs, algorithm.env_config
-    assert envs is not None
-    assert env is not None
-    keywords = env.info_keywords
-    if is_goal_space(envs.observation_space) and "is_success" not in keywords:
-        keywords = [*keywords, "is_success"]
+    assert envs is not None and env is not None  # noqa: PT018
+    has_goals = is_goal_space(envs.observation_space) and "is_success" not in env.info_keywords
+    keywords = [*env.info_keywords, *["is_success"] * has_goals]
     monitor = EpisodeMonitor(run.monitor, n_workers * envs.num_envs, env_id=env.id, info_keywords=keywords)
     closing.callback(monitor.close)
     envs.monitor, envs.start = monitor, monitor.start
@@ -174,7 +167,7 @@ def callbacks_of_learn(
     callbacks: list[Callback] = [ProgressBarCallback()] if progress_bar else []
     if outputs:
         n_steps = algorithm.total_timesteps - algorithm.num_timesteps
-        logging = LoggingCallback(0 if interval else max(1, n_steps // REPORTS_IN_A_RUN), outputs)
+        logging = LoggingCallback(0 if interval else max(1, n_steps // TIMES_IN_A_RUN["logger"]), outputs)
         callbacks += [logging, LogInterval(interval, logging)] if interval else [logging]
     return callbacks
 
@@ -182,13 +175,13 @@ def callbacks_of_learn(
 def with_intervals(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config with each interval that is a share of the run as the number of steps that this is."""
 
-    def divided(values: Any, times: int | None) -> Any:
-        if times is None or not _is_ours(values) or values.get("every") is not None:
+    def divided(name: str, values: Any) -> Any:
+        if name not in TIMES_IN_A_RUN or not _is_ours(values) or values.get("every") is not None:
             return values
-        return {**values, "every": max(1, config["n_timesteps"] // times)}
+        return {**values, "every": max(1, config["n_timesteps"] // TIMES_IN_A_RUN[name])}
 
-    callbacks = {name: divided(v, TIMES_IN_A_RUN.get(name)) for name, v in config["callbacks"].items()}
-    return {**config, "callbacks": callbacks, "logger": divided(config["logger"], REPORTS_IN_A_RUN)}
+    callbacks = {name: divided(name, values) for name, values in config["callbacks"].items()}
+    return {**config, "callbacks": callbacks, "logger": divided("logger", config["logger"])}
 
 
 def _is_ours(values: Mapping[str, Any] | None) -> TypeGuard[Mapping[str, Any]]:
@@ -197,20 +190,14 @@ def _is_ours(values: Mapping[str, Any] | None) -> TypeGuard[Mapping[str, Any]]:
 
 def _outputs(config: Mapping[str, Any], run: RunFolder) -> list[Logger]:
     settings = config["logger"]
-    outputs: list[Logger] = []
-    if settings["console"] and config.get("verbose", 1):
-        outputs.append(ConsoleLogger())
-    if settings["csv"]:
-        outputs.append(CsvLogger(run.progress))
-    if settings["tensorboard"]:
-        outputs.append(TensorBoardLogger(run.tensorboard))
+    outputs: list[Logger] = [ConsoleLogger()] if settings["console"] and config.get("verbose", 1) else []
+    outputs += [CsvLogger(run.progress)] if settings["csv"] else []
+    outputs += [TensorBoardLogger(run.tensorboard)] if settings["tensorboard"] else []
     if settings["wandb"] is not None:
         options = {key: value for key, value in settings["wandb"].items() if value is not None}
         outputs.append(WandbLogger(**options))
-    for name, values in settings.items():
-        if isinstance(values, Mapping) and not _is_ours(values):
-            outputs.append(_made(f"logger.{name}", Logger, values))
-    return outputs
+    own = {name: values for name, values in settings.items() if isinstance(values, Mapping)}
+    return outputs + [_made(f"logger.{name}", Logger, own[name]) for name in own if not _is_ours(own[name])]
 
 
 def _own_callback(where: str, values: Mapping[str, Any]) -> Callback:

@@ -41,11 +41,9 @@ Config = Mapping[str, Any]
 
 SECTIONS = ("algo", "policy", "replay", "env")
 
-WEIGHTS, OPTIMIZER, ALL = "weights", "optimizer", "all"
-"""Values of ``init_with``."""
+WEIGHTS, ALL = "weights", "all"  # values of ``init_with``, beside "optimizer"
 
-OF_NETWORKS = ("n_critics", "n_quantiles", "dueling")
-"""Hyperparameters that the shapes of networks depend on."""
+OF_NETWORKS = ("n_critics", "n_quantiles", "dueling")  # hyperparameters that shapes of networks depend on
 
 BUFFER_SETTINGS = ("algo.buffer_size", "algo.optimize_memory_usage", "n_envs", "replay.prioritized")
 """Settings that two runs have in common which hand on a replay buffer."""
@@ -54,9 +52,8 @@ BUFFER_SETTINGS = ("algo.buffer_size", "algo.optimize_memory_usage", "n_envs", "
 def init_algorithm(algorithm: Algorithm, source: str, config: Config) -> tuple[str, list[str]]:
     """Load the parts of an agent or run that ``init_with`` names; say which, and what settings differ today.
 
-    Weights are those of an agent, with its running statistics. With the optimizer they are those of the
-    run's last checkpoint, in which the optimizer stands and the replay buffer. Nothing of the agent is run.
-    Raises `ZooError` if there is none, or it does not fit.
+    Weights come with the running statistics; with the optimizer they are those of the run's last checkpoint.
+    Nothing of the agent is run. Raises `ZooError` if there is none, or it does not fit.
     """
     files = read_as_data(source)
     kinds = ("observation_space", "action_space")
@@ -89,9 +86,8 @@ def _take_weights(algorithm: Algorithm, files: AgentFiles, agent: str, config: C
     except ZooError as error:
         theirs, ours = (files.config.get("policy") or {}), algorithm.policy_config
         if theirs.get("recurrent") and ours.recurrent is None:
-            raise ZooError(
-                f"{agent} is recurrent, {ours.name} is not; policy={one_line(theirs.get('name'))} is"
-            ) from error
+            same = f"policy={one_line(theirs.get('name'))} is"
+            raise ZooError(f"{agent} is recurrent, {ours.name} is not; {same}") from error
         trained, today = files.config["algo"], config["algo"]
         policy = {key: value for key, value in theirs.items() if value != getattr(ours, key, value)}
         settings = {f"policy.{key}": value for key, value in policy.items() if key != "name"}
@@ -125,13 +121,13 @@ def _checkpoint_of(algorithm: Algorithm, files: AgentFiles, source: str, mode: s
 
 
 def _take_tensors(algorithm: Algorithm, checkpoint: Checkpoint, where: str) -> None:
-    saved = checkpoint.algorithm["tensors"]
+    saved, state = checkpoint.algorithm["tensors"], algorithm.runner.state
+    shapes = {name: tuple(tensor.shape) for name, tensor in run_tensors(state, algorithm.policy).items()}
     try:
-        tensors = run_tensors(algorithm.runner.state, algorithm.policy)
-        check_tensors({name: tuple(tensor.shape) for name, tensor in tensors.items()}, saved)
+        check_tensors(shapes, saved)
     except ZooError as error:
         raise ZooError(f"{where}: its networks or its optimizer are others: {error}") from error
-    Tensors(algorithm.runner.state, algorithm.policy).load_state(saved)
+    Tensors(state, algorithm.policy).load_state(saved)
     if algorithm.normalizer is not None and checkpoint.algorithm["normalizer"]:
         algorithm.normalizer.load_state(checkpoint.algorithm["normalizer"])
 
@@ -173,7 +169,7 @@ def _differing(then: Config, now: Config, path: str) -> Iterator[str]:
 
 
 def pretrain(algorithm: Algorithm, settings: Mapping[str, Any] | None, run: RunFolder) -> None:
-    """Clone the expert that the settings name, if they name one; leave the losses of all epochs in the run.
+    """Clone the expert that the settings name, if any; leave the losses of all epochs in the run.
 
     After a signal ``algorithm.stop_reason`` is PREEMPTED: a run that goes on begins with its pretraining.
     """

@@ -23,11 +23,9 @@ from zoo.core.printing import csv_lines, log, one_line, print_message, show
 from zoo.envs.transition import EpisodeRecord
 from zoo.errors import ZooError
 
-STEPS = "time/total_timesteps"
-"""The scalar that is the x-axis everywhere."""
+STEPS = "time/total_timesteps"  # the scalar that is the x-axis everywhere
 
-LONG_EPISODE = 1_000
-"""Environment steps without an episode end after which a note says so."""
+LONG_EPISODE = 1_000  # environment steps without an episode end after which a note says so
 
 
 @dataclass
@@ -36,8 +34,7 @@ class LogEntry:
 
     timesteps: int
     scalars: dict[str, float]
-    seconds: dict[str, float] = field(default_factory=dict)
-    """Seconds since the last entry, by what they were spent on."""
+    seconds: dict[str, float] = field(default_factory=dict)  # since the last entry, by what took them
     note: str | None = None
 
 
@@ -45,15 +42,12 @@ class LogEntry:
 class RunSummary:
     """How a run ended."""
 
-    status: str
-    """``finished``, ``preempted`` (it may be resumed) or ``failed``."""
+    status: str  # finished, preempted (it may be resumed) or failed
     timesteps: int
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     """The last evaluation, as ``run.json`` gives it: ``mean_return``, ``n_episodes``, …; or nothing."""
-    best_mean: float | None = None
-    """Mean return of the best agent, if any was evaluated."""
-    agent: Path | None = None
-    """The folder of the best agent, else of the last one, if one was saved."""
+    best_mean: float | None = None  # of the best agent, if any was evaluated
+    agent: Path | None = None  # the folder of the best agent, else of the last one, if one was saved
 
 
 class Logger(RefusesUnknownArguments):
@@ -63,8 +57,7 @@ class Logger(RefusesUnknownArguments):
     ``keeps_trying``. What needs a slow import does it at the first entry.
     """
 
-    keeps_trying: ClassVar[bool] = False
-    """Whether it is asked again after an `OSError` or `ZooError`, such as one of a full disk."""
+    keeps_trying: ClassVar[bool] = False  # whether it is asked again after an `OSError` or `ZooError`
 
     def start(self, folder: Path, config: Mapping[str, Any]) -> None:
         """Receive a run's folder and its config; called first, in every process of the run."""
@@ -85,10 +78,7 @@ class Logger(RefusesUnknownArguments):
         """Close files and connections; a later entry opens them again."""
 
     def state(self) -> dict[str, Any]:
-        """Return plain values from which a resumed run goes on where this one is now.
-
-        A checkpoint will hold them: what they count on in files is forced to the disk first.
-        """
+        """Return plain values for a checkpoint; what they count on in files is forced to the disk first."""
         return {}
 
     def load_state(self, values: dict[str, Any]) -> None:
@@ -104,8 +94,7 @@ class ConsoleLogger(Logger):
     keeps_trying = True
 
     def __init__(self, *, seconds: float = 2.0, stream: TextIO | None = None) -> None:
-        self.seconds = seconds
-        self.stream = stream
+        self.seconds, self.stream = seconds, stream
         self._unprinted: LogEntry | None = None
         self._printed: float | None = None
         self._cell = CellOutput() if stream is None and is_notebook() else None
@@ -116,9 +105,8 @@ class ConsoleLogger(Logger):
             seconds = {name: value + before.get(name, 0.0) for name, value in entry.seconds.items()}
             entry = LogEntry(entry.timesteps, scalars, seconds, entry.note)
         self._unprinted = entry
-        now = time.perf_counter()
-        if self._printed is None or now - self._printed >= self.seconds:
-            self._printed = now
+        if self._printed is None or time.perf_counter() - self._printed >= self.seconds:
+            self._printed = time.perf_counter()
             self.flush()
 
     def flush(self) -> None:
@@ -148,8 +136,7 @@ def table(entry: LogEntry) -> str:
     if total > 0:
         rows.append(("share of time/", ""))
         rows += [(f"   {name}", f"{seconds / total:.0%}") for name, seconds in entry.seconds.items()]
-    width = max(len(key) for key, _ in rows)
-    value_width = max(len(value) for _, value in rows)
+    width, value_width = (max(map(len, column)) for column in zip(*rows, strict=True))
     line = "-" * (width + value_width + 7)
     body = [f"| {key:<{width}} | {value:<{value_width}} |" for key, value in rows]
     return "\n".join([line, *body, line, *([entry.note] if entry.note else [])])
@@ -167,8 +154,7 @@ class CsvLogger(Logger):
 
     def write(self, entry: LogEntry) -> None:
         columns = self._known_columns()
-        new = entry.scalars.keys() - columns
-        if new:
+        if new := entry.scalars.keys() - columns:
             columns = [STEPS, *sorted({*columns, *new} - {STEPS})]
             self._rewrite(columns, [*self._rows(), entry.scalars])
         else:
@@ -218,9 +204,7 @@ class LoggerGroup:
     ) -> None:
         self.outputs: dict[str, Logger] = dict(named(outputs))  # type: ignore[arg-type]
         self._folder, self._config = folder, config or {}
-        self._started: set[str] = set()
-        self._failing: set[str] = set()
-        self._off: set[str] = set()
+        self._started, self._failing, self._off = set[str](), set[str](), set[str]()
 
     def call(self, method: str, *arguments: Any) -> dict[str, Any]:
         """Call a method of `Logger` on each, on one that was switched off only `close`; return the results.
@@ -229,10 +213,6 @@ class LoggerGroup:
         """
         results = {name: self._call(name, method, *arguments) for name in self.outputs}
         return {name: result for name, result in results.items() if result is not None}
-
-    def state(self) -> dict[str, Any]:
-        """Return the loggers' states by name."""
-        return self.call("state")
 
     def load_state(self, states: Mapping[str, Any]) -> None:
         """Restore the loggers' states and files."""
@@ -272,8 +252,7 @@ class LoggerGroup:
 class LoggingCallback(Callback):
     """Makes a log entry every ``every`` environment steps and hands it to each of ``outputs``.
 
-    The scalars have Stable-Baselines3's names. A `LoggerGroup` is not closed with the training: its run calls
-    their `conclude` after it, and closes them.
+    A `LoggerGroup` is not closed with the training: its run calls `conclude` after it, and closes it.
     """
 
     def __init__(self, every: int, outputs: Sequence[Logger] | LoggerGroup) -> None:
@@ -313,7 +292,7 @@ class LoggingCallback(Callback):
 
     def state(self) -> dict[str, Any]:
         elapsed = self._elapsed_before + time.perf_counter() - self._started
-        return {"elapsed": elapsed, "reported": self._logged_step, "outputs": self.loggers.state()}
+        return {"elapsed": elapsed, "reported": self._logged_step, "outputs": self.loggers.call("state")}
 
     def load_state(self, values: dict[str, Any]) -> None:
         self._elapsed_before, self._restored_step = values["elapsed"], values["reported"]
@@ -341,8 +320,8 @@ class LoggingCallback(Callback):
         spent["other"] = max(0.0, now - self._logged - sum(spent.values()))
         note = None
         if not algorithm.n_episodes and self._longest >= LONG_EPISODE:
-            note = f"no episode has finished yet (longest: {self._longest:,} steps); set a time limit?"
-            note += " (env.max_episode_steps)"
+            longest = f"longest: {self._longest:,} steps"
+            note = f"no episode has finished yet ({longest}); set a time limit? (env.max_episode_steps)"
         self._logged, self._logged_step = now, algorithm.num_timesteps
         self._timings = dict(algorithm.timings)
         return LogEntry(algorithm.num_timesteps, scalars, spent, note)
@@ -370,7 +349,8 @@ def rollout_scalars(episodes: Iterable[EpisodeRecord]) -> dict[str, float]:
     """Return the means over finished episodes: return, length, success, and numeric values of their infos."""
     values = defaultdict[str, list[float]](list)
     for record in episodes:
-        for key, value in {"ep_rew": record.episode_return, "ep_len": record.length, **record.info}.items():
+        shared = {"ep_rew": float(record.episode_return), "ep_len": int(record.length)}
+        for key, value in {**shared, **record.info}.items():
             if isinstance(value, bool | int | float):
                 values["success_rate" if key == "is_success" else f"{key}_mean"].append(value)
     return {f"rollout/{name}": float(np.mean(numbers)) for name, numbers in values.items()}

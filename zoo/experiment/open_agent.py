@@ -35,8 +35,7 @@ class OpenedAgent:
     files: AgentFiles
     algorithm: Algorithm
     env: EnvConfig
-    changes: Mapping[str, Any] = field(default_factory=dict)
-    """What the user set of the environment, beside its id."""
+    changes: Mapping[str, Any] = field(default_factory=dict)  # what the user set of env, beside its id
 
     @property
     def algo(self) -> str:
@@ -47,20 +46,15 @@ class OpenedAgent:
         card = self.files.card
         name = f"{self.algo} on {one_line(card.get('env') or self.env.id)}"
         seed = "?" if card.get("seed") is None else card["seed"]
-        lines = [
-            f"agent  {one_line(shown(self.path))}",
-            f"       {name}, trained for {steps(card)} steps, seed {seed}, return {score(card)}",
-        ]
+        trained = f"{name}, trained for {steps(card)} steps, seed {seed}, return {score(card)}"
+        lines = [f"agent  {one_line(shown(self.path))}", f"       {trained}"]
         if typed := [f"{path}={one_line(value)}" for path, value in flat(dict(self.changes), "env.")]:
             lines.append(f"       plays with {', '.join(typed)}")
         return "\n".join(lines)
 
     @contextmanager
     def open_envs(self, n_envs: int = 1, render_mode: str | None = None) -> Iterator[VecEnvAdapter]:
-        """Give environments that fit the agent, until the block ends. Raises `ZooError`.
-
-        A single one is in this process: that is where windows are, and it needs no worker.
-        """
+        """Give environments that fit the agent, a single one in this process, where windows are."""
         from zoo.envs.adapter import make_adapter
         from zoo.envs.config import without_workers
         from zoo.envs.make_env import make_vec_env

@@ -18,15 +18,11 @@ from zoo.core.printing import decimal, duration, log
 
 SECONDS_BETWEEN_LINES = 10.0
 
-Draw = Callable[[Training, str], None]
-"""Draws a bar with the facts beside it."""
+Draw = Callable[[Training, str], None]  # draws a bar with the facts beside it
 
 
 class ProgressBarCallback(Callback):
-    """A bar with steps per second, time left and mean return, while ``stream`` is a terminal or a notebook's.
-
-    The time left is not known before the update is compiled, if it will be.
-    """
+    """A bar with speed, time left and mean return, while ``stream`` is a terminal or a notebook's."""
 
     every = 50
     looks_often = True
@@ -37,6 +33,7 @@ class ProgressBarCallback(Callback):
         self._draw: Draw | None = None
         self._closing = contextlib.ExitStack()
         self._compile_clock: Any = None
+        self._shown = 0.0
 
     def on_training_start(self, algorithm: Training) -> None:
         clock = algorithm.runtime.compile_clock

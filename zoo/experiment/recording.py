@@ -39,15 +39,12 @@ def record(
 
     Returns the number of images: without any there is no film. ``paths`` end in ``.mp4`` and ``.gif``; size
     and images a second are the environment's own where they are None. ``check`` is called with the
-    environment before the first step. Ctrl-C ends a film, which stays; an error leaves none.
-
-    Raises `ZooError` where the environment can't be drawn or a file not be written, and
-    `EvaluationCancelledError` once ``cancelled()`` is true.
+    environment before the first step. Ctrl-C ends a film, which stays; an error leaves none. If drawing or
+    writing fails, raises `ZooError`; once ``cancelled()`` is true, `EvaluationCancelledError`.
     """
     ffmpeg()
-    wanted = frames_per_second or 0
-    if wanted > FASTEST_GIF and any(path.suffix == ".gif" for path in paths):
-        raise ZooError(f"`fps={wanted:g}`: a GIF has at most {FASTEST_GIF} images a second; format=mp4 more")
+    if (fps := frames_per_second or 0) > FASTEST_GIF and any(path.suffix == ".gif" for path in paths):
+        raise ZooError(f"`fps={fps:g}`: a GIF has at most {FASTEST_GIF} images a second; format=mp4 more")
     with (
         rendering_env(env) as drawn,
         filming(paths, frames_per_second or drawn.metadata.get("render_fps"), size) as film,

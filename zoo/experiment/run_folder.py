@@ -9,7 +9,6 @@ import os
 import platform
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import time
@@ -38,8 +37,7 @@ from zoo.launch.job_runs import JobRuns
 if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm
 
-FINISHED = "finished"
-"""The status of a run that ended by itself."""
+FINISHED = "finished"  # the status of a run that ended by itself
 
 
 class StillGoingError(ZooError):
@@ -53,8 +51,8 @@ class FinishedJobError(ZooError):
 class RunFolder:
     """The paths in a run's folder, and its record ``run.json``.
 
-    ``status`` in the record is ``running``, ``finished``, ``failed`` or ``preempted``. A run that was killed
-    says ``running`` for ever: a lock, which dies with its process, shows whether it still does.
+    ``status`` there is ``running``, ``finished``, ``failed`` or ``preempted``. One that was killed says
+    ``running`` for ever: a lock, which dies with its process, shows whether it still does.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -71,8 +69,7 @@ class RunFolder:
         self.checkpoint = self.path / "checkpoint"
         self.pretraining_curves = self.path / "pretrain.csv"
         self.videos = self.path / "videos"
-        self.status: str | None = None
-        """What this process has last written of ``status`` into the record."""
+        self.status: str | None = None  # what this process has last written into the record
         self._lock = FileLock(self.path / ".lock")
 
     @classmethod
@@ -100,18 +97,17 @@ class RunFolder:
         if run.record.exists() and run.read_record().get("status") == FINISHED:
             how = f"to train its agent further: {run.continuation()}"
             raise ZooError(f"the run in {run.path} is finished; {how}")
-        # A record lock: worker processes don't inherit it, so one that outlives its parent holds nothing.
+        # A record lock: other ranks don't inherit it, so one that outlives rank 0 holds nothing.
         if not run._lock.acquire(wait=False):
             raise StillGoingError(f"the run in {run.path} is still going on in another process")
         for folder in (run.path, run.kept_agents):
             atomic.recover(folder)
-        step = checkpoint_step(run.checkpoint) if run.has_checkpoint else -1
-        later = [folder for steps, folder in kept_agents(run.path).items() if steps > step]
-        for folder in later if run.has_checkpoint else (run.monitor, run.tensorboard, run.kept_agents):
-            shutil.rmtree(folder, ignore_errors=True)
-        if not run.has_checkpoint:
-            for file in (run.progress, run.evaluations):
-                file.unlink(missing_ok=True)
+        later = [run.monitor, run.tensorboard, run.kept_agents, run.progress, run.evaluations]
+        if run.has_checkpoint:
+            step = checkpoint_step(run.checkpoint)
+            later = [agent for steps, agent in kept_agents(run.path).items() if steps > step]
+        for stale in later:
+            atomic.remove(stale)
         return run
 
     @property
@@ -204,9 +200,8 @@ class RunFolder:
 def reopen_run(config: dict[str, Any]) -> tuple[RunFolder | None, dict[str, Any]]:
     """Reopen the run that ``resume`` names, or that this job has begun; return it and its config.
 
-    The run is None if a new one is to be made. One that still goes on in another process, a neighbour in the
-    same job, is left alone; but where there is to be no other (a job that is named, with a seed), that is a
-    `ZooError`, as is a run that can't be reopened.
+    The run is None if a new one is to be made. One that still goes on in another process is left alone; where
+    there is to be no other (a job that is named, with a seed), that is a `ZooError`.
     """
     if config["resume"] is not None:
         return RunFolder.reopen(config["resume"]), config

@@ -19,12 +19,10 @@ def stop_on_signals(
 ) -> Iterator[None]:
     """Let SIGINT (Ctrl-C) and SIGTERM within the block end learning: ``stop_reason`` is then PREEMPTED.
 
-    An environment in a worker that does not come back is then given up soon.
     So do, in a Slurm job, SIGUSR1 and SIGUSR2, by which `sbatch --signal` announces the end of the time. A
-    second Ctrl-C raises `KeyboardInterrupt` at once. Outside the main thread nothing changes.
-
-    Of several workers the first one ``leads``: it prints a message, and hands the first signal on by
-    ``forward``. The others leave Ctrl-C, which reaches all of them, to it.
+    second Ctrl-C raises `KeyboardInterrupt` at once. Environments in workers that hang are given up soon.
+    Rank 0 ``leads``: it prints a message, and hands the first signal on by ``forward``. The other ranks leave
+    Ctrl-C, which reaches all of them, to it. Outside the main thread nothing changes.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:

@@ -15,14 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-Strata = Sequence[Array]
-"""Scores of one method: for each environment an array (…, n_runs); the numbers of runs may differ."""
+Strata = Sequence[Array]  # scores of a method: for each environment an array (…, n_runs)
 
 N_RESAMPLES = 10_000
 CONFIDENCE = 0.95
-
-_BATCH_ELEMENTS = 1_000_000
-"""Scores that are resampled at a time."""
+_BATCH_ELEMENTS = 1_000_000  # scores that are resampled at a time
 
 
 def iqm(values: NDArray[Any]) -> Any:

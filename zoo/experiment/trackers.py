@@ -7,7 +7,6 @@ import json
 import os
 import re
 import secrets
-from collections import ChainMap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,9 @@ from zoo.envs.video import make_small_gif
 from zoo.errors import ZooError, install_command
 from zoo.experiment.loggers import STEPS, LogEntry, Logger, RunSummary
 
-FINAL, BEST = "final/mean_return", "final/best_mean_return"
-"""The scores by which TensorBoard compares runs: the last evaluation's, and the best agent's."""
+FINAL, BEST = "final/mean_return", "final/best_mean_return"  # of the last evaluation, and the best agent
 
-NOT_COMPARED = ("logger", "runs_dir", *SHOWN_ONLY)
-"""Config keys without influence on how an agent learns."""
+NOT_COMPARED = ("logger", "runs_dir", *SHOWN_ONLY)  # without influence on how an agent learns
 
 
 class TensorBoardLogger(Logger):
@@ -114,9 +111,8 @@ class TensorBoardLogger(Logger):
 class WandbLogger(Logger):
     """Tells Weights & Biases of a run; offline with ``mode="offline"`` or ``WANDB_MODE=offline``.
 
-    The config is shown beside the run; ``options`` go to `wandb.init` (project, entity, group, name, tags).
-    W&B's own variables, such as ``WANDB_PROJECT``, decide about what is not among them.
-    Rows have the environment's steps as their number. The run's id stands in ``wandb.json``, so that a
+    ``options`` go to `wandb.init` (project, entity, group, name, tags); W&B's own variables, such as
+    ``WANDB_PROJECT``, decide about what is not among them. The run's id stands in ``wandb.json``, so that a
     resumed run goes on under it. With ``agent`` the best agent is sent as an artifact.
     """
 
@@ -124,8 +120,7 @@ class WandbLogger(Logger):
         if importlib.util.find_spec("wandb") is None:
             raise ZooError(f"logger.wandb needs: {install_command('wandb')}")
         self.folder, self.config = Path.cwd(), dict[str, Any]()
-        self.agent = agent
-        self.options = options
+        self.agent, self.options = agent, options
         self._run: Any = None
         self._exit_code: int | None = None
 
@@ -169,27 +164,17 @@ class WandbLogger(Logger):
         patience = {"init_timeout": 30, "finish_timeout": 120}
         settings: Any = {key: patience[key] for key in patience if f"WANDB_{key.upper()}" not in os.environ}
         runs_dir = Path(self.config.get("runs_dir") or "")
-        is_of_sweep = (runs_dir / "sweep.yaml").is_file()
-        defaults = {
-            "WANDB_PROJECT": {"project": "zoo"},
-            "WANDB_NAME": {"name": self.folder.name},
-            "WANDB_JOB_TYPE": {"job_type": "train"},
-            "WANDB_RUN_GROUP": {"group": f"multirun-{runs_dir.name}"} if is_of_sweep else {},
-            "WANDB_DIR": {"dir": str(self.folder)},
-        }
-        options = [values for variable, values in defaults.items() if not os.environ.get(variable)]
+        group = f"multirun-{runs_dir.name}" if (runs_dir / "sweep.yaml").is_file() else None
+        values = {"project": "zoo", "name": self.folder.name, "job_type": "train", "dir": str(self.folder)}
+        values |= {} if group is None else {"run_group": group}
+        options = {key: value for key, value in values.items() if not os.environ.get(f"WANDB_{key.upper()}")}
+        options = {key.removeprefix("run_"): value for key, value in options.items()} | self.options
+        own: Any = {"config": self.config, "id": stored["id"], "settings": wandb.Settings(**settings)}
         try:
-            self._run = wandb.init(
-                config=self.config,
-                id=stored["id"],
-                resume="allow",
-                settings=wandb.Settings(**settings),
-                **dict(ChainMap(self.options, *options)),
-            )
+            self._run = wandb.init(**{**own, "resume": "allow", **options})
         except wandb.errors.Error as error:
-            raise ZooError(
-                f"Weights & Biases: {error}; `wandb login`, or logger.wandb.mode=offline"
-            ) from error
+            how = "`wandb login`, or logger.wandb.mode=offline"
+            raise ZooError(f"Weights & Biases: {error}; {how}") from error
         self._run.define_metric("*", step_metric=STEPS)
         atomic.write_json(file, {"id": self._run.id, "url": self._run.url})
         return self._run

@@ -25,38 +25,29 @@ from zoo.launch.processes import describe_exit, python_program
 if TYPE_CHECKING:
     from zoo.optim.workers import Store, Workers
 
-START_SECONDS = 600.0
-"""Time for the other ranks to start; the tasks of a job may start far apart."""
-
-END_SECONDS = 5.0
-"""Time for ranks to end, before they are killed."""
+START_SECONDS, END_SECONDS = 600.0, 5.0
+"""Time for the other ranks to start, which tasks of a job may do far apart, and to end before a kill."""
 
 FAILURE = 1
 
-LEARN = "learn"
-"""Name of the command to learn."""
-
+LEARN = "learn"  # name of the order to learn
 CONFIG, READY = "config", "ready"
 """The config's key in the store, and what each rank writes under its number once it is ready.
 
 It is replaced by the error that ended the rank: "" if that was only that another rank was gone.
 """
 
-FIRST_PORT, N_PORTS = 15_000, 16_000
-"""Where the tasks of a job meet: below the ports that systems give away by themselves."""
+FIRST_PORT, N_PORTS = 15_000, 16_000  # for tasks of a job; systems give away higher ports by themselves
 
 
 class Task(NamedTuple):
-    """One of the ranks: which of how many, in all and on its node.
-
-    Tasks of a Slurm job meet at ``address`` and ``port``, where rank 0 listens; others have no address.
-    """
+    """A rank's place, in all and on its node; tasks of a Slurm job meet where rank 0 listens."""
 
     rank: int
     size: int
     rank_here: int
     n_here: int
-    address: str = ""
+    address: str = ""  # for tasks of a job alone
     port: int = 0
 
 
@@ -124,10 +115,7 @@ def rank_launcher(n_ranks: int) -> RankLauncher:
 
 
 class RankLauncher:
-    """Starts the other ranks of a run at once, hands them its config later, and ends them.
-
-    ``size`` counts this process too.
-    """
+    """Starts the other ranks of a run at once, hands them its config later, and ends them."""
 
     def __init__(self, task: Task) -> None:
         self.task, self.size = task, task.size
@@ -186,12 +174,12 @@ class RankLauncher:
             self._is_broken = True
             if self._store is None or not isinstance(error, Exception):
                 raise
-            is_loss = is_worker_lost(error)
-            deadline = time.monotonic() + (END_SECONDS if is_loss else 0.0)
-            while (failure := self._failure()) is None and time.monotonic() < deadline:
-                time.sleep(0.02)
-            if failure is None and is_loss:
-                failure = ZooError(f"a rank exited unexpectedly (killed?): {one_line(error)}")
+            failure, deadline = self._failure(), time.monotonic() + END_SECONDS
+            if is_worker_lost(error):
+                while failure is None and time.monotonic() < deadline:
+                    time.sleep(0.02)
+                    failure = self._failure()
+                failure = failure or ZooError(f"a rank exited unexpectedly (killed?): {one_line(error)}")
             if failure is None:
                 raise
             raise failure from None
@@ -220,7 +208,7 @@ class RankLauncher:
                     ranks.end()
             ranks.close()
         elif self.task.address and self._store is not None:
-            self._store.set(CONFIG, json.dumps(None))  # there is no run
+            self._store.set(CONFIG, "")  # there is no run
         deadline = time.monotonic() + (END_SECONDS if ranks is not None else 0.0)
         for process in self._processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -246,10 +234,9 @@ def main(file: int, rank: int, size: int) -> NoReturn:
 
 
 def _store_of(task: Task, file: int | None = None) -> Store:
-    """Return the store of the ranks. Raises `ZooError`.
+    """Return the store of the ranks; rank 0 serves that of a job's tasks, once all have come.
 
     On one machine it is a ``file`` without a name: no other user can open it, and nobody has to remove it.
-    That of a job's tasks is served by rank 0, once all have come.
     """
     import torch.distributed as dist
 
@@ -262,10 +249,9 @@ def _store_of(task: Task, file: int | None = None) -> Store:
         else:
             store = dist.TCPStore(*where, task.size, task.rank == 0, wait)  # type: ignore[attr-defined]
     except (RuntimeError, OSError) as error:
-        raise ZooError(
-            f"rank {task.rank} can't {'reach rank 0' if task.rank else 'meet the others'} at {where[0]}, port"
-            f" {where[1]} (MASTER_ADDR and MASTER_PORT choose others): {one_line(error)}"
-        ) from error
+        way = f"can't {'reach rank 0' if task.rank else 'meet the others'} at {where[0]}, port {where[1]}"
+        others = "(MASTER_ADDR and MASTER_PORT choose others)"
+        raise ZooError(f"rank {task.rank} {way} {others}: {one_line(error)}") from error
     store.set_timeout(PATIENCE)  # rank 0 may clone an expert before the others learn
     return store
 
@@ -278,12 +264,9 @@ def _run_rank(store: Store, task: Task) -> int:
     from zoo.optim.workers import Workers, is_worker_lost
 
     try:
-        message = json.loads(store.get(CONFIG))
-    except RuntimeError:
-        message = None
-    if message is None:  # rank 0 is gone, or has found a mistake and reported it
+        config, checkpoint = json.loads(store.get(CONFIG))
+    except (RuntimeError, ValueError):  # rank 0 is gone, or has found an error, which it has reported
         return FAILURE
-    config, checkpoint = message
     try:
         with contextlib.ExitStack() as closing:
             warnings.simplefilter("ignore")  # rank 0 prints them

@@ -402,6 +402,18 @@ def test_env_check_leaves_env_and_global_rngs_alone() -> None:
     assert env.reset()[0].tolist() == [[0.0, 0.0]]
 
 
+def test_check_resets_with_the_given_seed() -> None:
+    seeds = []
+
+    class Seeded(Counter):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            seeds.append(seed)
+            return super().reset(seed=seed, options=options)
+
+    check_env(Seeded, seed=7)
+    assert {7} <= set(seeds) <= {7, None}
+
+
 def test_given_instance_is_not_left_with_a_known_seed() -> None:
     firsts = []
     for _ in range(2):

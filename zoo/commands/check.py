@@ -17,7 +17,7 @@ from zoo.envs.spaces import describe
 def run(config: Mapping[str, Any]) -> None:
     """Check the config's environment and print its spaces and warnings. Raises `ZooError` if it is broken."""
     env = build(EnvConfig, config["env"], "env")
-    suspicions = check_env(env)
+    suspicions = check_env(env, config["seed"])
     envs = make_vec_env(env, 1, check=False)
     show(f"{env.id} is fine" if not suspicions else f"{env.id} can be trained on, but look at this:")
     for suspicion in suspicions:

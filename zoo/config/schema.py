@@ -127,7 +127,7 @@ class EvaluateSettings(PlaySettings):
 class CheckSettings:
     """What `zoo check` takes beside the section env."""
 
-    seed: int | None = setting("of the episode that is tried; null: drawn", ge=0)
+    seed: int = setting("of the episode that is tried", ge=0)
 
 
 @dataclass

@@ -64,18 +64,23 @@ SMALLEST_SIDE = 20
 """Numbers a side from which on an observation looks like a picture; fewer are a board."""
 
 
-def check_env(env: str | EnvConfig | Env | Callable[..., Env], **options: Any) -> list[str]:
+def check_env(env: str | EnvConfig | Env | Callable[..., Env], seed: int = 0, **options: Any) -> list[str]:
     """Try an environment for a moment, with all the wrappers that ``options`` (`EnvConfig`) put around it.
 
     Raises `ZooError` for what would fail or spoil training later, and returns what is merely suspicious. An
-    environment of its own is made for the trial; only a given instance is tried itself, and left open.
+    environment of its own is made for the trial, and reset with ``seed``; only a given instance is tried
+    itself, with a seed that is drawn, and left open.
     """
-    return find_problems(env, env_config(env, **options), advises=True)
+    return find_problems(env, env_config(env, **options), advises=True, seed=seed)
 
 
 @in_env_folder(making=True)
 def find_problems(
-    env: str | EnvConfig | Env | Callable[..., Env], config: EnvConfig, *, advises: bool = False
+    env: str | EnvConfig | Env | Callable[..., Env],
+    config: EnvConfig,
+    *,
+    advises: bool = False,
+    seed: int = 0,
 ) -> list[str]:
     """Return warnings; with ``advises`` also those that concern some algorithms only."""
     with contextlib.ExitStack() as generators, contextlib.ExitStack() as opened:
@@ -102,7 +107,7 @@ def find_problems(
             return made
 
         started = time.monotonic()
-        checker = _Checker(make(), config, seed=0)
+        checker = _Checker(make(), config, seed)
         is_slow, statistics = time.monotonic() - started > SLOW_TO_MAKE, unsaved_statistics(checker.env)
         findings = checker.run(advises) + statistics
         if is_slow or statistics:

@@ -109,8 +109,10 @@ def usage() -> str:
     """Return the page that `zoo --help` prints."""
     width = max(map(len, VERBS)) + 2
     verbs = "\n".join(
-        textwrap.fill(what, COLUMNS, initial_indent=f"  {verb:<{width}}", subsequent_indent=" " * (width + 2))
-        for verb, what in VERBS.items()
+        textwrap.fill(
+            description, COLUMNS, initial_indent=f"  {verb:<{width}}", subsequent_indent=" " * (width + 2)
+        )
+        for verb, description in VERBS.items()
     )
     return (
         "zoo: train, watch, measure and compare reinforcement-learning agents\n\n"

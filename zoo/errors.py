@@ -58,8 +58,8 @@ def nearest_name(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the name closest to ``name``, or "" if none is close."""
-    found = nearest_name(name, names)
-    return f"; did you mean '{found}'?" if found else ""
+    match = nearest_name(name, names)
+    return f"; did you mean '{match}'?" if match else ""
 
 
 def install_command(extra: str) -> str:
@@ -69,8 +69,8 @@ def install_command(extra: str) -> str:
 
 def packages_of(extra: str) -> list[str]:
     """Return the packages that an extra of pyproject.toml brings, as one types them."""
-    asked = re.compile(rf"extra == ['\"]{extra}['\"]")
-    return [re.split(r"[ ;<>=!~]", each)[0] for each in _requirements() if asked.search(each)]
+    in_extra = re.compile(rf"extra == ['\"]{extra}['\"]")
+    return [re.split(r"[ ;<>=!~]", line)[0] for line in _requirements() if in_extra.search(line)]
 
 
 @functools.cache

@@ -19,5 +19,5 @@ def forget_working_folder() -> None:
         is_safe = getattr(sys.flags, "safe_path", False)
         if is_module and not is_safe and os.path.realpath(sys.path[0]) == os.path.realpath("."):
             del sys.path[0]
-    sys.path[:] = [each for each in sys.path if each]
+    sys.path[:] = [entry for entry in sys.path if entry]
     forget_working_folder.is_done = True  # type: ignore[attr-defined]

@@ -109,7 +109,7 @@ def _read_agent(folder: Path, *, trust: bool, own_env: bool) -> AgentFiles:
     if policy is None:
         raise _missing_file(folder, POLICY)
     if not trust:
-        checked = {key: each for key, each in config.items() if key != "env" or not own_env}
+        checked = {key: value for key, value in config.items() if key != "env" or not own_env}
         refuse_foreign_code(checked, one_line(folder))
     config["env"] = _with_limit(config.get("env"), EPISODE_LIMITS)
     normalization = None
@@ -148,8 +148,8 @@ def fingerprint(path: str | os.PathLike[str]) -> str:
 
 def _contents(agent: AgentFiles) -> dict[str, bytes]:
     config = {"format": FORMAT, **as_written(plain(agent.config))}
-    config = _renamed(config, {own: filed for filed, own in FORMAT_1_KEYS.items()})
-    config["env"] = _with_limit(config.get("env"), {own: filed for filed, own in EPISODE_LIMITS.items()})
+    config = _renamed(config, {name: filed for filed, name in FORMAT_1_KEYS.items()})
+    config["env"] = _with_limit(config.get("env"), {name: filed for filed, name in EPISODE_LIMITS.items()})
     card = with_finite_numbers(complete_card(agent.card, config))
     contents = {
         CONFIG: to_yaml(config).encode(),
@@ -206,12 +206,12 @@ def _parse_config(folder: Path, content: bytes | None) -> dict[str, Any]:
         raise _missing_file(folder, CONFIG)
     with _damage_named(folder, CONFIG):
         config = parse_yaml(content)
-        found = config.get("format")
-        if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        version = config.get("format")
+        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
             raise ValueError("`format` is missing")
-        if found > FORMAT:
+        if version > FORMAT:
             raise ZooError(
-                f"the agent in {one_line(folder)} has format {found}, but this Zoo reads formats up to"
+                f"the agent in {one_line(folder)} has format {version}, but this Zoo reads formats up to"
                 f" {FORMAT}; update Zoo"
             )
         for section in ("algo", "policy", "observation_space", "action_space"):
@@ -243,8 +243,8 @@ def _damage_named(folder: Path, name: str) -> Iterator[None]:
 
 def _missing_file(path: Path, name: str) -> ZooError:
     """Return the error for an agent without one of its files: it may be of Stable-Baselines3."""
-    theirs = ("data", "policy.pth")
-    if path.is_file() and len(read_zip(path, theirs, main=CONFIG)) == len(theirs):
+    sb3_files = ("data", "policy.pth")
+    if path.is_file() and len(read_zip(path, sb3_files, main=CONFIG)) == len(sb3_files):
         return ZooError(f"{one_line(path)} is of Stable-Baselines3; first: zoo import {one_line(path)}")
     return ZooError(f"{one_line(path)} is not a whole agent: {name} is missing")
 

@@ -58,22 +58,22 @@ def list_agents(*, runs: str | os.PathLike[str] = "runs") -> list[FoundAgent]:
     Own runs are all below ``runs``, those of sweeps too.
     """
     root = Path(runs).absolute()
-    found = [
+    agents = [
         FoundAgent(Path(runs) / agent.relative_to(root), run.parent.parent.name, run.parent.name, run.name)
         for run in _runs(root, RUN_DEPTH)
         if (agent := agent_of_run(run)) is not None
     ]
-    found.sort(key=lambda agent: agent.run or "", reverse=True)
-    found.sort(key=lambda agent: (agent.algo, agent.env))
-    own, here = data_folder(COLLECTION), Path(COLLECTION)
-    for collection in [here] if own is None or here.resolve() == own.resolve() else [here, own]:
-        found += [
+    agents.sort(key=lambda agent: agent.run or "", reverse=True)
+    agents.sort(key=lambda agent: (agent.algo, agent.env))
+    shipped, here = data_folder(COLLECTION), Path(COLLECTION)
+    for collection in [here] if shipped is None or here.resolve() == shipped.resolve() else [here, shipped]:
+        agents += [
             FoundAgent(env, algo.name, env.name, None)
             for algo in _folders(collection)
             for env in _folders(algo)
             if _is_agent(env)
         ]
-    return found
+    return agents
 
 
 def path_of_agent(path: object) -> Path:
@@ -93,34 +93,34 @@ def resolve_agent(path: str | os.PathLike[str]) -> Path:
 
     ``trained_agents/…`` is Zoo's own where the working folder has none. Raises `ZooError` if there is none.
     """
-    given = path_of_agent(path).expanduser()
-    if given.is_file():
-        return given
-    own = data_folder(COLLECTION)
-    if not os.path.lexists(given) and given.parts[:1] == (COLLECTION,) and own is not None:
-        given = own.joinpath(*given.parts[1:])
-    if not os.path.lexists(given):
-        zipped = given.with_name(f"{given.name}.zip")
+    place = path_of_agent(path).expanduser()
+    if place.is_file():
+        return place
+    collection = data_folder(COLLECTION)
+    if not os.path.lexists(place) and place.parts[:1] == (COLLECTION,) and collection is not None:
+        place = collection.joinpath(*place.parts[1:])
+    if not os.path.lexists(place):
+        zipped = place.with_name(f"{place.name}.zip")
         if zipped.is_file():
             return zipped
-        folder = given.with_suffix("") if given.suffix == ".zip" else given
-        near = [each.name for each in given.parent.iterdir()] if given.parent.is_dir() else []
+        folder = place.with_suffix("") if place.suffix == ".zip" else place
+        near = [entry.name for entry in place.parent.iterdir()] if place.parent.is_dir() else []
         is_folder = folder.is_dir()
-        hint = f"; did you mean the folder {one_line(folder)}?" if is_folder else nearest(given.name, near)
-        where = f"; {IN_A_WHEEL}" if own is not None and given.is_relative_to(own) else ""
+        hint = f"; did you mean the folder {one_line(folder)}?" if is_folder else nearest(place.name, near)
+        where = f"; {IN_A_WHEEL}" if collection is not None and place.is_relative_to(collection) else ""
         raise ZooError(
             f"there is no agent at {one_line(path_of_agent(path))}{hint}; `zoo agents` lists those there are"
             + where
         )
-    if _is_agent(given):
-        return given
-    in_run = agent_of_run(given)
+    if _is_agent(place):
+        return place
+    in_run = agent_of_run(place)
     if in_run is not None:
         return in_run
-    if (given / "run.json").is_file():
-        raise ZooError(f"the run {one_line(given)} has saved no agent yet")
-    of_runs = [agent for run in _folders(given) if (agent := agent_of_run(run)) is not None]
-    return of_runs[-1] if of_runs else given
+    if (place / "run.json").is_file():
+        raise ZooError(f"the run {one_line(place)} has saved no agent yet")
+    of_runs = [agent for run in _folders(place) if (agent := agent_of_run(run)) is not None]
+    return of_runs[-1] if of_runs else place
 
 
 def kept_name(timesteps: int) -> str:
@@ -130,12 +130,12 @@ def kept_name(timesteps: int) -> str:
 
 def kept_agents(run: Path) -> dict[int, Path]:
     """Return the agents that a run kept as it went, by their environment steps, in their order."""
-    found = {
+    agents = {
         int(name[1]): folder
         for folder in _folders(run / KEPT)
         if (name := _KEPT_NAME.fullmatch(folder.name)) and _is_agent(folder)
     }
-    return dict(sorted(found.items()))
+    return dict(sorted(agents.items()))
 
 
 def kept_agent(path: str | os.PathLike[str], timesteps: int | str) -> Path:
@@ -145,11 +145,11 @@ def kept_agent(path: str | os.PathLike[str], timesteps: int | str) -> Path:
 
     Raises `ZooError` naming those there are, if there is none.
     """
-    given = Path(path).expanduser()
-    run = run_of(given)
+    agent = Path(path).expanduser()
+    run = run_of(agent)
     if run is None:
         raise ZooError(
-            f"checkpoint={timesteps} is an agent that a run kept, and {one_line(given)} is no run's"
+            f"checkpoint={timesteps} is an agent that a run kept, and {one_line(agent)} is no run's"
         )
     if timesteps == "last":
         return resolve_agent(run / "agent")
@@ -163,16 +163,16 @@ def kept_agent(path: str | os.PathLike[str], timesteps: int | str) -> Path:
 def run_of(path: Path) -> Path | None:
     """Return the run's folder that stands at ``path``, or that of the run which left an agent there."""
     run = path.parent.parent if path.parent.name == KEPT else path.parent
-    return next((each for each in (path, run) if (each / "run.json").is_file()), None)
+    return next((folder for folder in (path, run) if (folder / "run.json").is_file()), None)
 
 
 def _env_id(agent: FoundAgent) -> str:
     """Return the environment's id, as a user types it: it stands on the agent's card."""
     try:
-        found = parse_json(read_regular(agent.path / "card.json")).get("env")
+        env = parse_json(read_regular(agent.path / "card.json")).get("env")
     except (OSError, ValueError):
         return agent.env
-    return found if isinstance(found, str) and folder_name(found) == agent.env else agent.env
+    return env if isinstance(env, str) and folder_name(env) == agent.env else agent.env
 
 
 def _runs(folder: Path, depth: int) -> Iterator[Path]:
@@ -186,7 +186,7 @@ def _runs(folder: Path, depth: int) -> Iterator[Path]:
 
 def _folders(parent: Path) -> list[Path]:
     """Return the folders inside, sorted, without hidden ones, as half-written agents are."""
-    return sorted(each for each in parent.glob("[!.]*") if each.is_dir())
+    return sorted(folder for folder in parent.glob("[!.]*") if folder.is_dir())
 
 
 def agent_of_run(run: Path) -> Path | None:

@@ -58,7 +58,7 @@ def _problem(path: str, key: Any, value: Any) -> str | None:
         return "it is a function outside the environment"
     names_code = key == "_target_" or re.fullmatch(r"env\.wrappers\[\d+\]", path)
     if names_code and isinstance(value, str) and not _is_known(value):
-        return f"it does not stand in {' or '.join(each.rstrip('.') for each in TRUSTED_PACKAGES)}"
+        return f"it does not stand in {' or '.join(package.rstrip('.') for package in TRUSTED_PACKAGES)}"
     return None
 
 

@@ -113,8 +113,8 @@ class Algorithm(Agent):
 
         def __setattr__(self, name: str, value: Any) -> None:
             """Set an attribute that something reads, or raise `ZooError`: see `checked_attribute`."""
-            own = vars(self)
-            if "acting" in own and (name not in own or name in ("policy", "config")):
+            attributes = vars(self)
+            if "acting" in attributes and (name not in attributes or name in ("policy", "config")):
                 name, value = checked_attribute(self, name, value)
             super().__setattr__(name, value)
 

@@ -135,8 +135,8 @@ class CallbackSchedule:
             callback for callback in several if type(callback).on_episode is not Callback.on_episode
         ]
         self._due = {
-            name: float("inf") if each in inner else _next_multiple(num_timesteps, each.every)
-            for name, each in self._callbacks.items()
+            name: float("inf") if callback in inner else _next_multiple(num_timesteps, callback.every)
+            for name, callback in self._callbacks.items()
         }
         self._due |= {name: at for name, at in (still_due or {}).items() if name in self._due}
         self._others = others
@@ -173,7 +173,8 @@ class CallbackSchedule:
         return bool(self.watching_episodes) or any(not callback.looks_often for callback in due)
 
     def _due_at(self, num_timesteps: int) -> dict[str, Callback]:
-        return {name: each for name, each in self._callbacks.items() if num_timesteps >= self._due[name]}
+        due = [name for name in self._callbacks if num_timesteps >= self._due[name]]
+        return {name: self._callbacks[name] for name in due}
 
     def state(self) -> dict[str, Any]:
         """Return when each callback is due, by name; those that come last decide anew."""

@@ -372,17 +372,17 @@ def explained_variance(values: Tensor, returns: Tensor) -> float:
     return float(1 - (returns - values).var(correction=0) / variance)
 
 
-def chunk_length(n_steps: int, asked: int | None) -> int:
+def chunk_length(n_steps: int, chosen: int | None) -> int:
     """Return the length of the sequences that rollouts of ``n_steps`` are cut into.
 
-    ``asked`` must divide ``n_steps``, else `ZooError`. None: the longest divisor up to `USUAL_CHUNK`.
+    ``chosen`` must divide ``n_steps``, else `ZooError`. None: the longest divisor up to `USUAL_CHUNK`.
     """
     divisors = [length for length in range(1, n_steps + 1) if n_steps % length == 0]
-    if asked in divisors:
-        return asked
-    if asked is not None:
+    if chosen in divisors:
+        return chosen
+    if chosen is not None:
         raise ZooError(
-            f"`algo.chunk_length={asked}` does not divide the rollouts of `algo.n_steps={n_steps}`;"
+            f"`algo.chunk_length={chosen}` does not divide the rollouts of `algo.n_steps={n_steps}`;"
             f" expected one of {', '.join(map(str, divisors))}"
         )
     longest = max(length for length in divisors if length <= USUAL_CHUNK)

@@ -121,7 +121,7 @@ class TRPO(OnPolicyAlgorithm):
             reached.update({name: torch.where(accepted, tried[name], reached[name]) for name in reached})
             return accepted
 
-        vector, found = line_search(
+        vector, is_accepted = line_search(
             *(accepts, start, step, config.line_search_shrinking_factor, config.line_search_max_iter)
         )
         runner.state.overwrite({"policy": vector})
@@ -129,7 +129,7 @@ class TRPO(OnPolicyAlgorithm):
         self.record("train/policy_objective", reached["objective"])
         self.record("train/kl_divergence_loss", reached["kl"])
         self.record("train/entropy_loss", -reached["entropy"])
-        self.record("train/is_line_search_success", float(found))
+        self.record("train/is_line_search_success", float(is_accepted))
 
     def _policy_gradient(self, state: State, batch: RolloutBatch) -> dict[str, Tensor]:
         """Return the distributions' parameters, the objective and its gradient at the policy of ``state``."""

@@ -56,7 +56,7 @@ class UnknownKeyError(ZooError):
 
         ``others`` is what to say of a key that is not among them, or "".
         """
-        places = [each for each in keys if _last(each) == self.key and each != self.path]
+        places = [path for path in keys if _last(path) == self.key and path != self.path]
         is_of_algorithms = self.section == "algo" or places == [f"pretrain.{self.key}"]
         hint = (
             (others if is_of_algorithms else "")
@@ -90,14 +90,14 @@ class UnknownKeyError(ZooError):
 
     def _elsewhere(self, keys: Sequence[str], places: Sequence[str]) -> str:
         """Return the hint for a name that is right, but stands in one of ``places``."""
-        of_algorithm = [each for each in places if each.startswith("algo.") and not self.section]
+        of_algorithm = [place for place in places if place.startswith("algo.") and not self.section]
         if self.key in places:
             return f": `{self.key}` is a setting by itself, as in zoo train {self.key}=…"
         if len(of_algorithm) == 1:
             places = of_algorithm
         elif not places and NAMES.get(self.key) in keys:
             places = [NAMES[self.key]]
-        return f": it is {_join_places([each + self.rest for each in places])} here" if places else ""
+        return f": it is {_join_places([place + self.rest for place in places])} here" if places else ""
 
 
 def refuse_unknown_arguments(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
@@ -111,10 +111,10 @@ def refuse_unknown_arguments(function: Callable[Arguments, Returned]) -> Callabl
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise  # it comes from within the function
             owner, _, own_name = getattr(function, "__qualname__", type(function).__name__).rpartition(".")
-            is_method, known = bool(owner), [*inspect.signature(function).parameters]
+            is_method, parameters = bool(owner), [*inspect.signature(function).parameters]
             name = type(arguments[0]).__name__ if own_name == "__init__" else own_name
-            for key in [key for key in options if key not in known]:
-                raise UnknownKeyError(key, known[is_method:], name) from None
+            for key in [key for key in options if key not in parameters]:
+                raise UnknownKeyError(key, parameters[is_method:], name) from None
             raise ZooError(f"{name}(…) {str(error).partition('() ')[2]}") from None
 
     return checked
@@ -153,8 +153,8 @@ class RefusesNames(AnswersNames):
 
 
 def _nearest_anywhere(key: str, keys: Sequence[str]) -> str:
-    name = nearest_name(key, sorted({_last(each) for each in keys}), CLOSE)
-    places = [each for each in keys if _last(each) == name]
+    name = nearest_name(key, sorted({_last(path) for path in keys}), CLOSE)
+    places = [path for path in keys if _last(path) == name]
     return f"; did you mean {_join_places(places)}?" if name and len(places) <= MOST_PLACES else ""
 
 

@@ -126,11 +126,11 @@ class Choices:
         file = next((str(file) for file in files if file.is_file()), None)
         if file is None and option is not None:
             others = [other for folder in search_folders("hyperparams") for other in folder.glob("*/*.yaml")]
-            known = [f"{other.parent.name}/{other.stem}" for other in others]
+            candidates = [f"{other.parent.name}/{other.stem}" for other in others]
             if option.endswith(".yaml"):
-                known = [*map(str, Path(option).expanduser().parent.glob("*.yaml")), *map(shown, others)]
+                candidates = [*map(str, Path(option).expanduser().parent.glob("*.yaml")), *map(shown, others)]
             raise ZooError(
-                f"there is no tuned file {option}{nearest(option, known)}"
+                f"there is no tuned file {option}{nearest(option, candidates)}"
                 " (tuned=none leaves tuned values out)"
             )
         return file

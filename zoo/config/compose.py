@@ -61,8 +61,8 @@ def as_zoo_error(error: Exception) -> ZooError:
         options = list(dict.fromkeys(error.options or ()))  # plug-ins may have files of the same name
         if ALGORITHMS.get(name.lower()) in options:
             return ZooError(f"unknown {group} '{name}': it is {group}={ALGORITHMS[name.lower()]} here")
-        known = f" (known: {', '.join(options)})" if options else ""
-        return ZooError(f"unknown {group} '{name}'{nearest(name, options)}{known}")
+        listed = f" (known: {', '.join(options)})" if options else ""
+        return ZooError(f"unknown {group} '{name}'{nearest(name, options)}{listed}")
     causes = [error, error.__cause__] if isinstance(error.__cause__, OmegaConfBaseException) else [error]
     lines = (str(cause).strip().partition("\n")[0] for cause in causes)
     return ZooError(": ".join(one_line(line).rstrip(".") for line in lines))
@@ -129,8 +129,8 @@ class ConfigLoader:
         parsed = functools.cache(lambda override: parse_overrides([override])[0])
         composed: dict[Any, dict[str, Any]] = {}
         for job in jobs:
-            plain = {text: each for text in job if self._is_plain(each := parsed(text))}
-            values = {each.key_or_group: each.value() for each in plain.values()}
+            plain = {text: override for text in job if self._is_plain(override := parsed(text))}
+            values = {override.key_or_group: override.value() for override in plain.values()}
             shape = (*values, *(text for text in job if text not in plain))
             try:
                 config = copy.deepcopy(composed[shape])
@@ -185,7 +185,7 @@ class ConfigLoader:
             if self.groups:
                 choices.over_declared(config)
             config.hydra.overrides.task = [
-                each.input_line for each in overrides if not each.is_hydra_override()
+                override.input_line for override in overrides if not override.is_hydra_override()
             ]
         return config
 
@@ -193,8 +193,8 @@ class ConfigLoader:
         """Return the job as plain values; ``fixed`` of a search also gets what the command line sets."""
         plain = resolved(job_part(config))
         if isinstance(plain.get("fixed"), list):
-            given = (key for key in sorted(self.typed) if key.startswith(SEARCHABLE))
-            plain["fixed"] = list(dict.fromkeys([*plain["fixed"], *given]))
+            typed_keys = (key for key in sorted(self.typed) if key.startswith(SEARCHABLE))
+            plain["fixed"] = list(dict.fromkeys([*plain["fixed"], *typed_keys]))
         return plain
 
     def _with_hint(self, error: UnknownKeyError) -> ZooError:

@@ -66,8 +66,8 @@ def with_defaults(**values: Any) -> Callable[[type[Config]], type[Config]]:
         hints = get_type_hints(config_class)
         for name, value in values.items():
             setattr(config_class, name, dataclasses.field(default=value, metadata=inherited[name].metadata))
-        own = inspect.get_annotations(config_class)
-        config_class.__annotations__ = own | {name: hints[name] for name in values}
+        annotations = inspect.get_annotations(config_class)
+        config_class.__annotations__ = annotations | {name: hints[name] for name in values}
         return config_class
 
     return decorate
@@ -106,7 +106,7 @@ def variant_of(config_class: type[Any], values: Mapping[str, Any], where: str = 
 
 def common_class(config_class: type[Any]) -> type[Any]:
     """Return the class that declares what all variants of a config have."""
-    return next((each for each in config_class.__mro__ if "variant" in vars(each)), config_class)
+    return next((base for base in config_class.__mro__ if "variant" in vars(base)), config_class)
 
 
 # -- checking what a user wrote ---------------------------------------------------------------------------
@@ -160,7 +160,8 @@ def _try_convert(value: Any, hint: Any, path: str) -> Any:
     if hint is Any:
         return value
     if origin is typing.Literal:
-        return value if (type(value), value) in [(type(each), each) for each in get_args(hint)] else _NO_MATCH
+        choices = [(type(choice), choice) for choice in get_args(hint)]
+        return value if (type(value), value) in choices else _NO_MATCH
     if origin is int:
         return int(value) if is_number and value == value // 1 else _NO_MATCH
     if origin is float:
@@ -194,7 +195,7 @@ def check_bounds(value: Any, metadata: Mapping[str, Any], path: str) -> None:
     """Raise `ZooError` if a number is out of the range, or a value none of the choices, of its field."""
     choices = metadata.get("choices")
     if choices is not None and value is not None and not isinstance(value, Mapping) and value not in choices:
-        names = [str(each).lower() if isinstance(each, bool) else str(each) for each in choices]
+        names = [str(choice).lower() if isinstance(choice, bool) else str(choice) for choice in choices]
         raise ZooError(f"`{path}={value}` is not one of {', '.join(names)}{nearest(str(value), names)}")
     if isinstance(value, bool) or not isinstance(value, int | float):
         return

@@ -105,7 +105,7 @@ def candidates(words: Sequence[str], verbs: Iterable[str], flags: Iterable[str] 
         return [option for option in (flags if before else verbs) if option.startswith(word)]
     loader = ConfigLoader(before[0])
     key, equals, _ = word.partition("=")
-    bases = [base_of(each.partition("=")[2]) for each in before if each.startswith("algo=")]
+    bases = [base_of(argument.partition("=")[2]) for argument in before if argument.startswith("algo=")]
     keys = all_keys(before[0], [base for base in bases if is_algorithm(base)])
     if not equals:
         return sorted(f"{path}=" for path in keys if f"{path}=".startswith(word))

@@ -53,7 +53,7 @@ def parse_arguments(command: str, arguments: Sequence[str]) -> list[str]:
     """
     key = WORD_KEYS.get(command)
     # ``~key`` deletes something, ``~/folder`` is a word.
-    words = [each for each in arguments if "=" not in each and (each[:1] != "~" or each[:2] == "~/")]
+    words = [word for word in arguments if "=" not in word and (word[:1] != "~" or word[:2] == "~/")]
     if key is None and words:
         raise ZooError(
             f"`{words[0]}` has no value; expected key=value, such as n_timesteps=1e5, in quotes if it has"
@@ -86,8 +86,8 @@ def as_overrides(settings: Mapping[str, Any]) -> list[str]:
     overrides = []
     for key, value in settings.items():
         if key in ("algo", *SECTIONS) and isinstance(value, Mapping):
-            for name, each in value.items():
-                path = path_of_class(each, key) if isinstance(each, type) else each
+            for name, setting in value.items():
+                path = path_of_class(setting, key) if isinstance(setting, type) else setting
                 overrides.append(f"{key}.{name}={as_hydra_reads(path)}")
         else:
             overrides.append(f"{key}={as_hydra_reads(value)}")
@@ -103,7 +103,7 @@ def as_hydra_reads(value: Any) -> str:
     if isinstance(value, Real):
         return repr(int(value) if isinstance(value, Integral) else float(value))
     if isinstance(value, Mapping) and all(re.fullmatch(r"[\w.-]+", str(key)) for key in value):
-        return f"{{{','.join(f'{key}:{as_hydra_reads(each)}' for key, each in value.items())}}}"
+        return f"{{{','.join(f'{key}:{as_hydra_reads(item)}' for key, item in value.items())}}}"
     if isinstance(value, Sequence):
         return f"[{','.join(map(as_hydra_reads, value))}]"
     raise ZooError(

@@ -30,8 +30,8 @@ FREE = (*SHOWN_ONLY, *CHECKPOINTS)
 class ResumedRun:
     """The config of the run in ``folder``, and what the user wrote beside ``resume=``."""
 
-    def __init__(self, folder: Path, given: Sequence[Override]) -> None:
-        self.folder, self.given = folder, given
+    def __init__(self, folder: Path, typed: Sequence[Override]) -> None:
+        self.folder, self.typed = folder, typed
         self.config = _read_config(folder)
 
     @property
@@ -40,13 +40,13 @@ class ResumedRun:
         choices = [f"algo={quoted(self.config['algo']['name'])}", f"env={quoted(self.config['env']['id'])}"]
         return choices + [
             str(override.input_line)
-            for override in self.given
+            for override in self.typed
             if override.is_hydra_override() or override.key_or_group in FREE
         ]
 
     def apply_to(self, config: DictConfig) -> None:
         """Put the run's config into the composed one. Raises `ZooError` for a setting that differs."""
-        changes = [change for override in self.given if (change := self._change(override)) is not None]
+        changes = [change for override in self.typed if (change := self._change(override)) is not None]
         if changes:
             raise ZooError(
                 f"resume goes on with a run as it was, so it can't take {', '.join(changes)};"
@@ -56,7 +56,7 @@ class ResumedRun:
             for key, value in self.config.items():
                 if key not in FREE and key in (*config, *SECTIONS) and key != "hydra":
                     config[key] = value
-            for override in self.given:
+            for override in self.typed:
                 if override.key_or_group in CHECKPOINTS:
                     OmegaConf.update(config, override.key_or_group, override.value())
 
@@ -65,20 +65,20 @@ class ResumedRun:
         value: Any = override.value()
         if override.is_hydra_override() or key in FREE:
             return None
-        was = self._value(key)
+        saved = self._value(key)
         if key == "replay":
             value = set(value if isinstance(value, list) else [value]) - {"uniform"}
-        if value == was:
+        if value == saved:
             return None
-        known = "" if was is None or isinstance(was, dict | list | set) else f" (the run has {was})"
-        return f"{override.input_line}{known}"
+        note = "" if saved is None or isinstance(saved, dict | list | set) else f" (the run has {saved})"
+        return f"{override.input_line}{note}"
 
     def _value(self, key: str) -> Any:
         """Return a setting of the run, or the option of a config group that it was made with."""
         if key == "algo":
             return preset_or_name(self.config["algo"])
         if key == "replay":
-            return {each for each in ("prioritized", "hindsight") if value_at(self.config, f"replay.{each}")}
+            return {kind for kind in ("prioritized", "hindsight") if value_at(self.config, f"replay.{kind}")}
         return value_at(self.config, {"env": "env.id", "policy": "policy.name"}.get(key, key))
 
 

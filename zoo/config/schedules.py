@@ -63,8 +63,8 @@ def parse(value: float | str | Mapping[str, Any]) -> Schedule:
     values = {"type": "linear", "end": 0.0, "fraction": 1.0, **fields}
     unknown = values.keys() - {"type", "start", "end", "fraction"}
     if unknown or "start" not in values:
-        what = f"unknown key `{sorted(unknown)[0]}`" if unknown else "`start` is missing"
-        raise ZooError(f"{what} in the schedule {text}; expected {{type, start, end}}")
+        problem = f"unknown key `{sorted(unknown)[0]}`" if unknown else "`start` is missing"
+        raise ZooError(f"{problem} in the schedule {text}; expected {{type, start, end}}")
     kind = str(values["type"])
     if kind not in _SHORT:
         raise ZooError(f"unknown schedule '{kind}' in '{text}'{nearest(kind, _SHORT)}")

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from zoo.config.fields import hyperparameter, setting
 
 
-def _interval(what: str, share: str) -> Any:
-    text = f"steps between {what}; null: {share} of the run"
+def _interval(events: str, share: str) -> Any:
+    text = f"steps between {events}; null: {share} of the run"
     return hyperparameter(None, text, unit="environment steps", ge=1)
 
 

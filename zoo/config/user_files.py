@@ -36,10 +36,10 @@ def data_folder(name: str) -> Path | None:
 def search_folders(name: str) -> list[Path]:
     """Return the folders to look in, the user's own in the working folder first."""
     here = Path.cwd() / name
-    own = data_folder(name)
+    shipped = data_folder(name)
     folders = [here] if here.is_dir() else []
-    if own is not None and (not folders or not os.path.samefile(own, here)):
-        folders.append(own)
+    if shipped is not None and (not folders or not os.path.samefile(shipped, here)):
+        folders.append(shipped)
     return folders
 
 
@@ -65,10 +65,10 @@ def import_own(name: str) -> ModuleType:
     except (ModuleNotFoundError, ZooError):
         raise
     except Exception as error:
-        said = error.msg if isinstance(error, SyntaxError) else str(error)
+        message = error.msg if isinstance(error, SyntaxError) else str(error)
         raise ZooError(
             f"module `{one_line(name)}` can't be imported: {_place(error)}{type(error).__name__}:"
-            f" {one_line(said)}"
+            f" {one_line(message)}"
         ) from error
 
 
@@ -79,34 +79,34 @@ def own_class(where: str, target: str, base: type[Base]) -> type[Base]:
         module = import_own(module_name)
     except (ImportError, ValueError) as error:
         raise ZooError(f"`{where}._target_={target}`: can't import `{module_name}`: {error}") from error
-    found: Any = getattr(module, class_name, None)
-    if found is None:
+    candidate: Any = getattr(module, class_name, None)
+    if candidate is None:
         hint = nearest(class_name, vars(module))
         raise ZooError(f"`{where}._target_={target}`: {module_name} has no `{class_name}`{hint}")
-    if not (isinstance(found, type) and issubclass(found, base)):
+    if not (isinstance(candidate, type) and issubclass(candidate, base)):
         raise ZooError(
             f"`{where}._target_={target}` is not a subclass of {base.__module__}.{base.__qualname__}"
         )
-    return found
+    return candidate
 
 
 def check_arguments(
     where: str,
-    own: type[Any],
+    target: type[Any],
     arguments: Sequence[Any],
     kwargs: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> None:
     """Raise `ZooError` if a class can't be made with the user's ``kwargs`` beside what it is given anyway."""
     try:
-        inspect.signature(own).bind(*arguments, **options, **kwargs)
+        inspect.signature(target).bind(*arguments, **options, **kwargs)
     except TypeError as error:
-        raise ZooError(f"`{where}` don't fit {own.__module__}.{own.__qualname__}: {error}") from error
+        raise ZooError(f"`{where}` don't fit {target.__module__}.{target.__qualname__}: {error}") from error
 
 
-def path_of_class(own: type[Any], where: str) -> str:
+def path_of_class(target: type[Any], where: str) -> str:
     """Return the path by which configs and agents name a class. Raises `ZooError` if it has none."""
-    path = f"{own.__module__}.{own.__qualname__}"
+    path = f"{target.__module__}.{target.__qualname__}"
     if "<locals>" in path:
         raise ZooError(f"{where}={path} has to stand at the top of a module, by which agents name it")
     return path

@@ -55,21 +55,21 @@ def require_choices(command: str, config: Values) -> None:
 def checked(command: str, config: Values) -> dict[str, Any]:
     """Return the config with every value of its declared type, and defaults. Raises `ZooError`."""
     config = _with_replay_section(config)
-    known = [field.name for field in dataclasses.fields(SETTINGS[command])]
+    names = [field.name for field in dataclasses.fields(SETTINGS[command])]
     sections = ("env",) if command in PLAYING else [*COMMAND_SECTIONS.get(command, ()), "env"]
     values: dict[str, Any] = {}
     for key, value in config.items():
         if key in sections and isinstance(value, Mapping):
             values[key] = _checked_section(command, key, value)
-        elif key in sections and key not in known:
-            found = "null" if value is None else one_line(repr(value), 40)
-            raise ZooError(f"`{key}={found}` has the wrong type; expected settings by their names")
-        elif key not in known:
-            raise UnknownKeyError(str(key), [*known, *sections])
-    settings = {key: config[key] for key in known if key in config}
+        elif key in sections and key not in names:
+            wrong = "null" if value is None else one_line(repr(value), 40)
+            raise ZooError(f"`{key}={wrong}` has the wrong type; expected settings by their names")
+        elif key not in names:
+            raise UnknownKeyError(str(key), [*names, *sections])
+    settings = {key: config[key] for key in names if key in config}
     values = {**vars(build(SETTINGS[command], settings, "")), **values}
     _check_together(values)
-    return {key: values[key] for key in [*config, *known] if key in values}
+    return {key: values[key] for key in [*config, *names] if key in values}
 
 
 def _with_replay_section(config: Values) -> Values:
@@ -176,9 +176,9 @@ def check_overrides(command: str, overrides: Sequence[Override], *, is_run: bool
             names = [typed.get(name, name) for name in known_keys]
             raise UnknownKeyError(section, names, rest="".join(f".{name}" for name in rest))
         elif rest and section in SECTIONS and section not in OPEN_SECTIONS:
-            known = [field.name for field in dataclasses.fields(section_class(section))]
-            if rest[0] not in known:
-                raise UnknownKeyError(rest[0], known, section)
+            fields = [field.name for field in dataclasses.fields(section_class(section))]
+            if rest[0] not in fields:
+                raise UnknownKeyError(rest[0], fields, section)
     for override in overrides if is_run else ():
         if override.is_sweep_override():
             raise ZooError(

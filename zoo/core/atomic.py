@@ -102,9 +102,9 @@ def sync(path: str | Path) -> None:
 def recover(folder: Path) -> None:
     """Put back what a crash left under hidden names in ``folder``, where no process may be writing now."""
     for previous in folder.glob(".*.previous"):
-        whole = previous.with_name(previous.name.removeprefix(".").removesuffix(".previous"))
-        if not whole.exists():
-            previous.rename(whole)
+        destination = previous.with_name(previous.name.removeprefix(".").removesuffix(".previous"))
+        if not destination.exists():
+            previous.rename(destination)
     for left in [*folder.glob(".*.previous"), *folder.glob(".*.partial")]:
         remove(left)
 

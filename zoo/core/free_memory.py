@@ -19,12 +19,12 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def refuse_what_does_not_fit(what: str, needed: float) -> None:
-    """Raise `ZooError` if ``what`` needs more bytes than are free."""
+def refuse_what_does_not_fit(name: str, needed: float) -> None:
+    """Raise `ZooError` if ``name`` needs more bytes than are free."""
     free = free_bytes()
     if free is not None and needed > SHARE * free:
         raise ZooError(
-            f"{what} needs at least {needed / GIB:,.1f} GiB of memory, but {free / GIB:,.1f} GiB are free"
+            f"{name} needs at least {needed / GIB:,.1f} GiB of memory, but {free / GIB:,.1f} GiB are free"
         )
 
 

@@ -27,14 +27,16 @@ def printable(text: object, limit: int = 100_000) -> str:
 
     An agent's card could otherwise move the cursor, change the window's title or hide what it says.
     """
-    shown = str(text)[: limit + 1].replace("\r\n", "\n").replace("\t", "    ")
-    cut = "…" if len(shown) > limit else ""
-    shown = shown[:limit]
-    if not shown.isprintable():
-        shown = "".join(
-            each for each in shown if each == "\n" or unicodedata.category(each) not in _INVISIBLE
+    printed = str(text)[: limit + 1].replace("\r\n", "\n").replace("\t", "    ")
+    cut = "…" if len(printed) > limit else ""
+    printed = printed[:limit]
+    if not printed.isprintable():
+        printed = "".join(
+            character
+            for character in printed
+            if character == "\n" or unicodedata.category(character) not in _INVISIBLE
         )
-    return shown + cut
+    return printed + cut
 
 
 def one_line(text: object, limit: int = 200) -> str:

@@ -37,8 +37,8 @@ def write_tensors(path: str | Path, arrays: Mapping[str, NDArray[Any]]) -> int:
 
 def tensor_bytes(arrays: Mapping[str, NDArray[Any]], metadata: dict[str, str] | None = None) -> bytes:
     """Return the content of a safetensors file."""
-    whole = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    return bytes(safetensors.numpy.save(whole, metadata))
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    return bytes(safetensors.numpy.save(contiguous, metadata))
 
 
 def read_tensors(path: str | Path, checksum: int) -> Arrays:

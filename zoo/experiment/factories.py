@@ -106,10 +106,10 @@ def make_callbacks(config: Mapping[str, Any], run: RunFolder, closing: ExitStack
     loggers = LoggerGroup(_outputs(config, run), run.path, as_written(config))
     config = with_intervals(config)
     settings = {name: value for name, value in config["callbacks"].items() if value is not None}
-    ours = {name: value for name, value in settings.items() if _is_ours(value)}
+    built_in = {name: value for name, value in settings.items() if _is_ours(value)}
     evaluation: Any = None
     callbacks: list[Callback] = []
-    if values := ours.get("eval"):
+    if values := built_in.get("eval"):
         evaluation = EvalCallback(
             dataclasses.replace(env, check=False),  # it was checked before the training began
             every=values["every"],
@@ -121,26 +121,28 @@ def make_callbacks(config: Mapping[str, Any], run: RunFolder, closing: ExitStack
         )
         callbacks.append(evaluation)
     for name in ("stop_on_reward", "stop_on_no_improvement"):
-        if name in ours and evaluation is None:
+        if name in built_in and evaluation is None:
             raise ZooError(f"`callbacks.{name}` needs `callbacks.eval`, which is switched off")
-    if values := ours.get("stop_on_reward"):
+    if values := built_in.get("stop_on_reward"):
         callbacks.append(StopTrainingOnRewardThreshold(evaluation, values["threshold"]))
-    if values := ours.get("stop_on_no_improvement"):
+    if values := built_in.get("stop_on_no_improvement"):
         most, first = values["max_evaluations"], values["min_evaluations"]
         callbacks.append(StopTrainingOnNoModelImprovement(evaluation, most, first))
-    if values := ours.get("stop_on_episodes"):
+    if values := built_in.get("stop_on_episodes"):
         callbacks.append(StopTrainingOnMaxEpisodes(values["max_episodes"]))
-    if values := ours.get("agents"):  # after the evaluation, which scores them
+    if values := built_in.get("agents"):  # after the evaluation, which scores them
         callbacks.append(KeepAgentsCallback(run, every=values["every"], evaluation=evaluation))
-    callbacks += [_own_callback(f"callbacks.{name}", settings[name]) for name in settings if name not in ours]
-    if values := ours.get("video"):  # before the loggers, which write it beside the next entry
+    callbacks += [
+        _own_callback(f"callbacks.{name}", settings[name]) for name in settings if name not in built_in
+    ]
+    if values := built_in.get("video"):  # before the loggers, which write it beside the next entry
         options = {**values, "size": parse_size(values["size"])}
         callbacks.append(VideoCallback(env, run.videos, loggers=loggers, **options))
     if loggers.outputs:
         callbacks.append(LoggingCallback(config["logger"]["every"], loggers))
     if config.get("progress_bar"):
         callbacks.append(ProgressBarCallback())
-    if values := ours.get("checkpoint"):
+    if values := built_in.get("checkpoint"):
         keep = values.get("keep", False)
         callbacks.append(CheckpointCallback(run.checkpoint, values["every"], tuple(callbacks), keep=keep))
     for callback in callbacks:  # they close themselves only where the training comes to its end
@@ -196,8 +198,9 @@ def _outputs(config: Mapping[str, Any], run: RunFolder) -> list[Logger]:
     if settings["wandb"] is not None:
         options = {key: value for key, value in settings["wandb"].items() if value is not None}
         outputs.append(WandbLogger(**options))
-    own = {name: values for name, values in settings.items() if isinstance(values, Mapping)}
-    return outputs + [_made(f"logger.{name}", Logger, own[name]) for name in own if not _is_ours(own[name])]
+    configs = {name: config for name, config in settings.items() if isinstance(config, Mapping)}
+    configs = {name: config for name, config in configs.items() if not _is_ours(config)}
+    return outputs + [_made(f"logger.{name}", Logger, values) for name, values in configs.items()]
 
 
 def _own_callback(where: str, values: Mapping[str, Any]) -> Callback:

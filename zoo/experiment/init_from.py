@@ -84,12 +84,14 @@ def _take_weights(algorithm: Algorithm, files: AgentFiles, agent: str, config: C
     try:
         algorithm.set_parameters(files.tensors)
     except ZooError as error:
-        theirs, ours = (files.config.get("policy") or {}), algorithm.policy_config
-        if theirs.get("recurrent") and ours.recurrent is None:
-            same = f"policy={one_line(theirs.get('name'))} is"
-            raise ZooError(f"{agent} is recurrent, {ours.name} is not; {same}") from error
+        saved_policy, policy_config = (files.config.get("policy") or {}), algorithm.policy_config
+        if saved_policy.get("recurrent") and policy_config.recurrent is None:
+            same = f"policy={one_line(saved_policy.get('name'))} is"
+            raise ZooError(f"{agent} is recurrent, {policy_config.name} is not; {same}") from error
         trained, today = files.config["algo"], config["algo"]
-        policy = {key: value for key, value in theirs.items() if value != getattr(ours, key, value)}
+        policy = {
+            key: value for key, value in saved_policy.items() if value != getattr(policy_config, key, value)
+        }
         settings = {f"policy.{key}": value for key, value in policy.items() if key != "name"}
         settings |= {f"algo.{key}": trained[key] for key in OF_NETWORKS if trained.get(key) != today.get(key)}
         typed = " ".join(f"{key}={as_hydra_reads(value)}" for key, value in settings.items())
@@ -139,11 +141,13 @@ def _take_buffer(
     if config.get("workers", 1) > 1:
         raise ZooError(f"{where}: each of workers={config['workers']} has a buffer; init_with=optimizer")
     for path in BUFFER_SETTINGS:
-        was, now = (value_at(values, path) for values in (trained, config))
+        before, now = (value_at(values, path) for values in (trained, config))
         if path == "replay.prioritized":
-            was, now = (None if value is None else "prioritized" for value in (was, now))
-        if was != now:
-            raise ZooError(f"{where}: its replay buffer is of {path}={was}, not {now}; init_with=optimizer")
+            before, now = (None if value is None else "prioritized" for value in (before, now))
+        if before != now:
+            raise ZooError(
+                f"{where}: its replay buffer is of {path}={before}, not {now}; init_with=optimizer"
+            )
     state = checkpoint.algorithm["buffer"]
     chunks = {first: dict(rows) for first, rows in state["chunks"].items()}  # without their names
     algorithm.buffer.load_state({**state, "chunks": chunks})

@@ -110,8 +110,8 @@ def chance_of_difference(
     pairs = list(zip(first, second, strict=True))
     for n in _batches(n_draws, sum(len(a) + len(b) for a, b in pairs)):
         dealt = [rng.permuted(np.tile(np.concatenate([a, b]), (n, 1)), axis=1) for a, b in pairs]
-        ours = [scores[:, : len(a)] for scores, (a, _) in zip(dealt, pairs, strict=True)]
-        theirs = [scores[:, len(a) :] for scores, (a, _) in zip(dealt, pairs, strict=True)]
-        differences = np.abs(statistic(ours) - statistic(theirs))
+        first_scores = [scores[:, : len(a)] for scores, (a, _) in zip(dealt, pairs, strict=True)]
+        second_scores = [scores[:, len(a) :] for scores, (a, _) in zip(dealt, pairs, strict=True)]
+        differences = np.abs(statistic(first_scores) - statistic(second_scores))
         as_large += int((differences >= there * (1 - 1e-9)).sum())
     return (as_large + 1) / (n_draws + 1)

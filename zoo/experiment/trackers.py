@@ -169,9 +169,9 @@ class WandbLogger(Logger):
         values |= {} if group is None else {"run_group": group}
         options = {key: value for key, value in values.items() if not os.environ.get(f"WANDB_{key.upper()}")}
         options = {key.removeprefix("run_"): value for key, value in options.items()} | self.options
-        own: Any = {"config": self.config, "id": stored["id"], "settings": wandb.Settings(**settings)}
+        arguments: Any = {"config": self.config, "id": stored["id"], "settings": wandb.Settings(**settings)}
         try:
-            self._run = wandb.init(**{**own, "resume": "allow", **options})
+            self._run = wandb.init(**{**arguments, "resume": "allow", **options})
         except wandb.errors.Error as error:
             how = "`wandb login`, or logger.wandb.mode=offline"
             raise ZooError(f"Weights & Biases: {error}; {how}") from error

@@ -185,19 +185,19 @@ def _problem(data: ExpertData) -> str | None:
             return f"{name} of shape {values.shape}, expected {shape}"
     if not np.isfinite(data.rewards).all() or not np.isfinite(data.returns).all():
         return "its rewards are not finite"
-    for what, space, column in (
+    for kind, space, column in (
         ("observations", data.observation_space, data.observations),
         ("actions", data.action_space, data.actions),
     ):
         parts = dict(leaf_spaces(space))
         arrays = column if isinstance(column, Mapping) else {"": column}
         if arrays.keys() != parts.keys():
-            return f"its {what} have the parts {sorted(arrays)} instead of {sorted(parts)}"
+            return f"its {kind} have the parts {sorted(arrays)} instead of {sorted(parts)}"
         for key, part in parts.items():
-            name, expected, array = f"{what}, {key}" if key else what, (n_steps, *part.shape), arrays[key]  # type: ignore[misc]
+            name, expected, array = f"{kind}, {key}" if key else kind, (n_steps, *part.shape), arrays[key]  # type: ignore[misc]
             if array.shape != expected or array.dtype != part.dtype:
                 return f"{name} of shape {array.shape} and type {array.dtype}, expected {describe(part)}"
-            wrong = first_wrong(part, array, within_bounds=what == "actions")
+            wrong = first_wrong(part, array, within_bounds=kind == "actions")
             if wrong is not None:
                 return f"{name}: {array[wrong].tolist()} at step {wrong:,} is no value of {describe(part)}"
     if data.action_masks is not None:

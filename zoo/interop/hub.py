@@ -40,7 +40,7 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 @contextlib.contextmanager
-def _hub(what: str) -> Iterator[HfApi]:
+def _hub(action: str) -> Iterator[HfApi]:
     """Give the Hub that HF_ENDPOINT names, else the public one; say in one line what its errors mean.
 
     Those of its library may hold addresses, headers and tokens. Raises `ZooError`.
@@ -68,7 +68,7 @@ def _hub(what: str) -> Iterator[HfApi]:
         else:
             answer = type(error).__name__ if status is None else f"it answered {status}"
             problem = f"the Hub is out of reach ({answer})"
-        raise ZooError(f"{what}: {problem}") from None
+        raise ZooError(f"{action}: {problem}") from None
 
 
 def newest_video(agent: Path) -> Path | None:

@@ -39,9 +39,9 @@ class Translation:
         prefixes = (f"{section}.", "", "algo.", "policy.", "env.")
         places = [*(f"{prefix}{name}" for prefix in prefixes), NAMES.get(name)]
         place = next(filter(self.keys.__contains__, places), None)
-        known = VALUES.get(f"{name}={value}".lower(), VALUES.get(f"{name}=*"))
-        if known is not None:
-            key, _, text = known.partition("=")
+        translated = VALUES.get(f"{name}={value}".lower(), VALUES.get(f"{name}=*"))
+        if translated is not None:
+            key, _, text = translated.partition("=")
             self.settings |= {key: yaml.safe_load(text)} if key else {}
         elif name == "env_kwargs" and isinstance(value, Mapping):
             self.settings |= {f"env.kwargs.{key}": item for key, item in value.items()}
@@ -123,7 +123,7 @@ def tuned_file(values: Mapping[str, Any], algo: str) -> tuple[dict[str, Any], li
 
 def refuse_foreign_line(verb: str, arguments: Sequence[str]) -> None:
     """Raise `ZooError` with Zoo's command for a line in the words of rl_zoo3 or CleanRL; leave all others."""
-    kept, foreign = _split_options(arguments)
+    zoo_words, foreign = _split_options(arguments)
     if not foreign and verb not in RL_ZOO3["verbs"]:
         return
     if foreign.get("algo"):
@@ -145,7 +145,7 @@ def refuse_foreign_line(verb: str, arguments: Sequence[str]) -> None:
         translation.add(name, value)
     if not translation.settings and command == verb:
         return
-    words += kept + [f"{key}={_typed(value)}" for key, value in translation.settings.items()]
+    words += zoo_words + [f"{key}={_typed(value)}" for key, value in translation.settings.items()]
     left_out = f"; without {', '.join(translation.left_out)}" if translation.left_out else ""
     flags = [word for word in arguments if word.startswith("--")]
     if flags and all("=" in flag for flag in flags):
@@ -156,9 +156,9 @@ def refuse_foreign_line(verb: str, arguments: Sequence[str]) -> None:
 
 def _split_options(arguments: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
     """Return the words that are Zoo's or Hydra's, and other programs' settings by whole names."""
-    kept: list[str] = []
+    zoo_words: list[str] = []
     foreign: dict[str, list[str]] = {}
-    latest = kept
+    latest = zoo_words
     for index, word in enumerate(arguments):
         flag = re.fullmatch(r"--?([A-Za-z][\w.-]*)(?:=(.*))?", word, re.DOTALL)
         key, equals, value = word.partition("=")
@@ -166,15 +166,15 @@ def _split_options(arguments: Sequence[str]) -> tuple[list[str], dict[str, list[
         if flag and (is_file or not re.fullmatch(RL_ZOO3["flags of hydra"], flag[1])):
             name = flag[1].replace("-", "_")
             values = foreign[FLAGS.get(name, name)] = [] if flag[2] is None else [flag[2]]
-            latest = values if flag[2] is None else kept
+            latest = values if flag[2] is None else zoo_words
         elif equals and (key in ("env_kwargs", "optimize") or word.lower() in VALUES):
             foreign[key] = [value]
         elif flag or (equals and ":" not in key):
-            kept.append(word)
-            latest = kept if flag else latest
+            zoo_words.append(word)
+            latest = zoo_words if flag else latest
         else:
             latest.append(word)
-    return kept, foreign
+    return zoo_words, foreign
 
 
 def _typed(value: Any) -> str:

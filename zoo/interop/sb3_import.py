@@ -122,22 +122,22 @@ def _algorithm(files: Sb3Files, algo: str | None) -> str:
 # Spaces
 
 
-def _spaces(files: Sb3Files, given: tuple[Space, Space] | None) -> tuple[Space, Space]:
+def _spaces(files: Sb3Files, env_spaces: tuple[Space, Space] | None) -> tuple[Space, Space]:
     """Return the environment's spaces, checked against the file's; without an environment the file's.
 
     Images may have their channels last in the environment: SB3 moves them to the front, Zoo's policies do.
     """
     observed, acted = files.space("observation_space"), files.space("action_space")
-    if given is None:
+    if env_spaces is None:
         if observed is None or acted is None:
             raise ZooError("its spaces can't be read; name its environment: env=ID")
         return observed, acted
-    if observed is None or any(is_image(part) for _, part in leaf_spaces(given[0])):
-        observed = given[0]
-    difference = interfaces_differ((observed, acted or given[1]), given)
+    if observed is None or any(is_image(part) for _, part in leaf_spaces(env_spaces[0])):
+        observed = env_spaces[0]
+    difference = interfaces_differ((observed, acted or env_spaces[1]), env_spaces)
     if difference is not None:
         raise ZooError(f"its {difference[0]} and the environment's differ: {difference[1]}")
-    return given
+    return env_spaces
 
 
 def _check_images(files: Sb3Files, observation_space: Space) -> None:
@@ -208,7 +208,7 @@ def _tensors(
         has_critic_encoder=name in ON_POLICY and has_critic_encoder(tensors),
         keys=list(observation_space) if isinstance(observation_space, spaces.Dict) else [],
     )
-    arrays = {ours: tensors[theirs] for theirs, ours in names.items()}
+    arrays = {new_name: tensors[sb3_name] for sb3_name, new_name in names.items()}
     if masks_actions and isinstance(action_space, spaces.MultiBinary):
         for logits in ("head.logits.weight", "head.logits.bias"):  # of zero and one, bit by bit
             arrays[logits] = arrays[logits][1::2] - arrays[logits][::2]
@@ -216,7 +216,7 @@ def _tensors(
         fixed = files.variables.get("ent_coef_tensor", np.ones(1))
         log_ent_coef = files.variables.get("log_ent_coef", np.log(np.where(fixed > 0, fixed, 1.0)))
         arrays["temperature.log"] = log_ent_coef.reshape(1)
-    return {ours: np.asarray(tensor, np.float32) for ours, tensor in arrays.items()}
+    return {name: np.asarray(tensor, np.float32) for name, tensor in arrays.items()}
 
 
 _CONSTANT = re.compile(r"(?:FloatSchedule\()?ConstantSchedule\(val=([-+]?\d[\d.]*(?:e[-+]?\d+)?)\)+")
@@ -272,7 +272,7 @@ def _optimizer_options(files: Sb3Files) -> dict[str, Any]:
     optimizer, options = str(kwargs.get("optimizer_class", "")), kwargs.get("optimizer_kwargs") or {}
     names = {"alpha": "rms_prop_decay", "eps": "rms_prop_eps"}
     values = {"use_rms_prop": "RMSprop" in optimizer, "rms_prop_tensorflow": "RMSpropTFLike" in optimizer}
-    return values | {names[theirs]: value for theirs, value in options.items() if theirs in names}
+    return values | {names[sb3_name]: value for sb3_name, value in options.items() if sb3_name in names}
 
 
 def _sizes(name: str, files: Sb3Files, action_space: Space) -> dict[str, int]:
@@ -308,7 +308,7 @@ def rename_tensors(
     def fill_in(text: str) -> str:
         return text.replace("<action>", action).replace("<output>", str(output))
 
-    table = {re.compile(fill_in(theirs)): fill_in(ours) for theirs, ours in NAMES[algo].items()}
+    table = {re.compile(fill_in(regex)): fill_in(new) for regex, new in NAMES[algo].items()}
     names = {}
     for name in tensors:
         pattern = next((regex for regex in table if regex.fullmatch(name)), None)

@@ -146,10 +146,10 @@ def _tensors(content: bytes) -> Arrays:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+            loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ZooError("it holds other things than tensors where only tensors belong; refused") from error
-    tensors = found.items() if isinstance(found, Mapping) else ()
+    tensors = loaded.items() if isinstance(loaded, Mapping) else ()
     return {name: tensor.detach().numpy() for name, tensor in tensors if isinstance(tensor, torch.Tensor)}
 
 
@@ -185,9 +185,9 @@ class _Unpickler(pickle.Unpickler):
         if name in _ARRAY_FUNCTIONS.get(module.replace("numpy._core.", "numpy.core."), ()):
             return super().find_class(module, name)
         if module.startswith(("gym.spaces", "gymnasium.spaces")):
-            found = getattr(spaces, name, None)
-            if isinstance(found, type) and issubclass(found, spaces.Space):
-                return found
+            space_class = getattr(spaces, name, None)
+            if isinstance(space_class, type) and issubclass(space_class, spaces.Space):
+                return space_class
         return type(name.rpartition(".")[2], (_Placeholder,), {"path": f"{module}.{name}"})
 
 

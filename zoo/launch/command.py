@@ -33,8 +33,8 @@ def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
     elif flags.cfg is not None:
         config = loader.load_incomplete(overrides)  # what has not been chosen yet may be missing
         is_job = flags.cfg == "job" and not flags.package
-        whole = readable_yaml(command, job_part(config)) if is_job else ""
-        show(whole or hydra_yaml(config, flags.cfg, flags.package, flags.resolve), end="")
+        text = readable_yaml(command, job_part(config)) if is_job else ""
+        show(text or hydra_yaml(config, flags.cfg, flags.package, flags.resolve), end="")
     elif flags.info is not None:
         loader.load_incomplete(overrides)
         for file, section in loader.source.read.items():

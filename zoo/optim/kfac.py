@@ -82,19 +82,19 @@ class KFac:
         times E[a·aᵀ] ⊗ E[g·gᵀ], with means over all uses. G holds that number.
         """
         calls = {layer.name: recorder.calls_of(layer) for layer in self.layers}
-        outputs = [call.outputs for own in calls.values() for call in own]
+        outputs = [call.outputs for uses in calls.values() for call in uses]
         grads = iter(
             torch.autograd.grad(loss, outputs, retain_graph=True, allow_unused=True, materialize_grads=True)
         )
         factors = {}
         for layer in self.layers:
-            own = calls[layer.name]
-            rows = torch.cat([call.output_rows(next(grads)) for call in own]).to(layer.parameter.dtype)
+            uses = calls[layer.name]
+            rows = torch.cat([call.output_rows(next(grads)) for call in uses]).to(layer.parameter.dtype)
             if layer.is_exact and not layer.biases:
                 rows = rows[:, : layer.parameter.numel()]
             factors[_entry(layer, "outputs")] = n_samples * (rows.T @ rows)
             if not layer.is_exact:
-                factors[_entry(layer, "inputs")] = _mean_square(own, layer.parameter.dtype)
+                factors[_entry(layer, "inputs")] = _mean_square(uses, layer.parameter.dtype)
         flat = average(torch.cat([factor.reshape(-1) for factor in factors.values()]))
         parts = flat.split([factor.numel() for factor in factors.values()])
         return {name: part.view_as(factors[name]) for name, part in zip(factors, parts, strict=True)}
@@ -277,7 +277,7 @@ class CallRecorder(TorchFunctionMode):
         kwargs = kwargs or {}
         outputs = function(*args, **kwargs)
         if function in _READERS:
-            self._by_parameter = self._by_parameter or {id(each.parameter): each for each in self._layers}
+            self._by_parameter = self._by_parameter or {id(layer.parameter): layer for layer in self._layers}
             for layer in (self._by_parameter.get(id(arg)) for arg in (*args, *kwargs.values())):
                 if layer is not None:
                     self._record(layer, outputs, _READERS[function](*args, **kwargs))

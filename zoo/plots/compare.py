@@ -91,28 +91,28 @@ class Comparison:
         }
 
 
-def sides_of(given: Sequence[tuple[str, list[Run]]], by: Sequence[str]) -> Sides:
+def sides_of(paths: Sequence[tuple[str, list[Run]]], by: Sequence[str]) -> Sides:
     """Return two sets of runs, or the two groups of one. Raises `ZooError` if they can't be compared."""
-    if len(given) > 2 or not given:
+    if len(paths) > 2 or not paths:
         raise ZooError(
-            f"{len(given)} paths were given, and two are compared; a pattern stands for several runs:"
+            f"{len(paths)} paths were given, and two are compared; a pattern stands for several runs:"
             " zoo compare 'runs/ppo2/*' 'runs/a2c/*'"
         )
-    groups = group_runs([run for _, runs in given for run in runs], by)
+    groups = group_runs([run for _, runs in paths for run in runs], by)
     labels = list(dict.fromkeys(group.label for group in groups))
-    if len(given) == 1:
+    if len(paths) == 1:
         if len(labels) != 2:
             raise ZooError(f"two groups are compared, and {len(labels)} are here: {'; '.join(labels[:6])}")
         parts = [[group for group in groups if group.label == label] for label in labels]
         names = labels[0], labels[1]
     else:
-        first, second = ({str(run.path.resolve()) for run in runs} for _, runs in given)
+        first, second = ({str(run.path.resolve()) for run in runs} for _, runs in paths)
         if first & second:
             raise ZooError(f"both sides hold {one_line(min(first & second))}: no run is compared with itself")
-        parts = [group_runs(runs, by) for _, runs in given]
+        parts = [group_runs(runs, by) for _, runs in paths]
         label_sets = [{group.label for group in part} for part in parts]
         is_named = len(label_sets[0]) == len(label_sets[1]) == 1 and label_sets[0] != label_sets[1]
-        names = (label_sets[0].pop(), label_sets[1].pop()) if is_named else (given[0][0], given[1][0])
+        names = (label_sets[0].pop(), label_sets[1].pop()) if is_named else (paths[0][0], paths[1][0])
     sides = Sides(names, (_by_env(names[0], parts[0]), _by_env(names[1], parts[1])))
     if not sides.groups[0].keys() & sides.groups[1].keys():
         there = [", ".join(list(groups)[:4]) for groups in sides.groups]

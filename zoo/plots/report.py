@@ -51,8 +51,8 @@ def report_of(group_scores: Sequence[GroupScore], settings: PlotSettings) -> str
         scores.append(_figure("Scores of all runs", scores_figure, group_scores, settings))
         others = [replace(settings, y=y, smooth="auto") for y in ("eval", "train") if y != settings.y]
         curves = [
-            _figure(f"Learning curves, {shown.y}", curves_figure, groups, shown)
-            for shown in (settings, *others)
+            _figure(f"Learning curves, {curve_settings.y}", curves_figure, groups, curve_settings)
+            for curve_settings in (settings, *others)
         ]
     else:
         curves = [_figure("Curves of the run", run_figure, runs[0][1], settings)]

@@ -288,7 +288,7 @@ class Gaussian(ActionDistribution):
         return -n * HALF_LOG_2PI - negative_log_density, total_log_std + n * (HALF_LOG_2PI + 0.5)
 
     def kl(self, old: Tensor, new: Tensor) -> Tensor:
-        (old_mean, old_log_std), (mean, log_std) = (self._mean_and_log_std(each) for each in (old, new))
+        (old_mean, old_log_std), (mean, log_std) = (self._mean_and_log_std(p) for p in (old, new))
         ratio = (2.0 * (old_log_std - log_std)).exp()
         moved = ((old_mean - mean) / log_std.exp()).square()
         return (log_std - old_log_std + 0.5 * (ratio + moved - 1.0)).sum(-1)

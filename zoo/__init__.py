@@ -74,7 +74,7 @@ __all__ = ["__version__", "load", *_HOMES]
 
 
 def load(path: str | Path, env: Any = None, *, trust: bool = False, **options: Any) -> Algorithm:
-    """Rebuild an agent from its folder or zip, whatever its algorithm.
+    """Rebuild an agent from its folder or zip; any algorithm.
 
     ``options`` are the constructor's (n_envs, seed, device, …), and hyperparameters that shall be others from
     now on. Nothing from the files is executed unless ``trust`` is given. Raises `ZooError` for missing or
@@ -89,14 +89,14 @@ def load(path: str | Path, env: Any = None, *, trust: bool = False, **options: A
 
 
 def __dir__() -> list[str]:
-    """Name what there is to use, for whoever completes names at a prompt."""
+    """List the public names, for completion at a prompt."""
     return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for, and only that; algorithms also answer to what ``algo=`` calls them.
+    """Import a public name on first use; an algorithm also has its name in ``algo=``.
 
-    For ``from zoo import name`` the error is an `ImportError`: Python would replace the message of another.
+    For ``from zoo import name`` it raises `ImportError`: Python would replace any other error's message.
     """
     place = CLASS_NAMES.get(name, name)
     if place in _HOMES:

@@ -1,4 +1,4 @@
-"""The one exception for what a user can mend, and the hint that names the nearest right thing."""
+"""The exception for errors that a user can fix, and hints that name the nearest valid name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NotFiniteError(ZooError):
 
 
 class ToldInterrupt(KeyboardInterrupt):
-    """An interrupt whose message says what is lost or saved: a notebook shows that line alone."""
+    """An interrupt whose message tells what was saved; a notebook shows that line alone."""
 
     def _render_traceback_(self) -> list[str]:
         """Return the lines that IPython prints."""
@@ -46,7 +46,7 @@ class ToldInterrupt(KeyboardInterrupt):
 
 
 class ZooWarning(UserWarning):
-    """What a user should know and need not mend: the command line prints the message in one line."""
+    """A warning that needs no fix: the command line prints the message in one line."""
 
 
 def nearest_name(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
@@ -63,7 +63,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs what an extra brings: the package index does not have Zoo's own."""
+    """Return the command that installs an extra's packages: the package index does not have Zoo itself."""
     return f"pip install {' '.join(map(shlex.quote, packages_of(extra)))}"
 
 

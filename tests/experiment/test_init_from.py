@@ -167,7 +167,7 @@ def test_what_does_not_fit_is_one_line(capsys: pytest.CaptureFixture[str]) -> No
         ([*from_dqn, "algo.optimize_memory_usage=true", everything], "of algo.optimize_memory_usage=False"),
         ([*from_dqn, "workers=2", everything], "workers=2 has a buffer; init_with=optimizer"),
         ([*DQN, f"init_from={without_checkpoint}", everything], "callbacks.checkpoint.keep=true keeps it"),
-        ([*DQN, everything], "`init_with=all` says what to take of init_from=RUN, which is missing"),
+        ([*DQN, everything], "`init_with=all` needs init_from=RUN"),
         ([*a2c, from_a2c, "algo.use_rms_prop=false", everything], "or its optimizer are others: "),
         ([*from_dqn, "init_with=everything"], "is not one of weights, optimizer, all"),
         ([*from_dqn, "init_from.what=all"], "init_from.what"),

@@ -161,7 +161,7 @@ def kept_agent(path: str | os.PathLike[str], timesteps: int | str) -> Path:
 
 
 def run_of(path: Path) -> Path | None:
-    """Return the run's folder that stands at ``path``, or that of the run which left an agent there."""
+    """Return the folder of the run at ``path``, or of the run that saved the agent there."""
     run = path.parent.parent if path.parent.name == KEPT else path.parent
     return next((folder for folder in (path, run) if (folder / "run.json").is_file()), None)
 

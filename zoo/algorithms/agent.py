@@ -65,7 +65,7 @@ def ranges(scale: str, at_most: Sequence[Any] = (), **bounds: tuple[float, float
 
 
 def choices(**values: Any) -> dict[str, Any]:
-    """Dimensions of a search space with some values each, of which lists and mappings have names."""
+    """Categorical dimensions of a search space; lists and mappings among their values have names."""
     return {name: {"type": "categorical", "choices": listed} for name, listed in values.items()}
 
 

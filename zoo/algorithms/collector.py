@@ -66,7 +66,7 @@ class Collector:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether the environments have been reset, so that there are observations to act on."""
+        """Whether the environments have been reset, and there are observations to act on."""
         return bool(self.policy_input)
 
     @property
@@ -143,7 +143,7 @@ class Collector:
     # -- exact resume -----------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return the environments' state for a resume; if not replayable, that of their last reset."""
+        """Return the environments' state for a resume; if not replayable, the state of their last reset."""
         if not self.is_under_way:
             return {}
         if not isinstance(self.envs, ReplayableAdapter):

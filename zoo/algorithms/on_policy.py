@@ -255,16 +255,16 @@ class OnPolicyAlgorithm(Algorithm):
     # -- the finished rollout ---------------------------------------------------------------------------
 
     def collected(self) -> RolloutBatch:
-        """Return what was stored for the policy, without values, as tensors."""
+        """Return the rollout's stored policy inputs and actions as tensors, without values."""
         rows = self.buffer.rows()
         rows = {name: column for name, column in rows.items() if name not in (RAW, FOLLOWING)}
         rollout: RolloutBatch = self._tensors(rows)
         return rollout
 
     def finished_rollout(self) -> RolloutBatch:
-        """Return what was stored, the policy's ``values`` of it, ``advantages`` and ``returns``.
+        """Return the stored rollout with the policy's ``values``, ``advantages`` and ``returns``.
 
-        There is ``log_prob`` too where `uses_old_log_prob`.
+        It has ``log_prob`` too if `uses_old_log_prob`.
         """
         rollout, buffer = self.collected(), self.buffer
         if "values" in buffer.columns:
@@ -292,7 +292,7 @@ class OnPolicyAlgorithm(Algorithm):
         return cast(RolloutBatch, {name: torch.cat([part[name] for part in parts]) for name in parts[0]})
 
     def values_of_steps(self) -> Array:
-        """Return the policy's values (n_steps, n_envs) of what was observed, if it is not recurrent."""
+        """Return the values (n_steps, n_envs) of all observations, by a policy that is not recurrent."""
         parts = split_rows(self.buffer.rows(), self._rows_at_once)
         return self.buffer.as_steps(np.concatenate([self.acting.values(part) for part in parts]))
 

@@ -71,7 +71,7 @@ class RewardModel:
         """Hook: learn from a rollout, after the policy has."""
 
     def state(self) -> dict[str, Any]:
-        """Return what later rewards depend on, beside the tensors of `initial_state`."""
+        """Return the state that later rewards depend on, beside the tensors of `initial_state`."""
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:

@@ -125,7 +125,7 @@ class Hindsight:
 
 
 def _own_steps(windows: NStepWindows) -> Array:
-    """Return the positions of a window's steps, padded with that of its last step."""
+    """Return the positions of a window's steps, padded with its last step's position."""
     n_step = windows.steps.shape[-1]
     if n_step == 1:
         return windows.steps

@@ -57,7 +57,7 @@ def _card_text(path: str) -> str:
 
 
 def _card_of(agent: FoundAgent) -> dict[str, Any] | None:
-    """Return what an agent's card says, None where it is damaged."""
+    """Return an agent's card, or None if it is damaged."""
     try:
         return read_card(agent.path)
     except ZooError:

@@ -175,7 +175,7 @@ def _published_scores() -> dict[tuple[str, str], list[dict[str, str]]]:
 
 
 def published_scores(algo: str, base: str, env: str) -> list[dict[str, str]]:
-    """Return the published scores of a preset, else those of its algorithm, in any version of ``env``."""
+    """Return the published scores of a preset, else of its algorithm, on any version of ``env``."""
     base = algo if algo in ("recurrent_ppo", "maskable_ppo") else base  # what plain PPO reaches is no measure
     scores, name = _published_scores(), _VERSION.sub("", env)
     return scores.get((algo, name)) or scores.get((base, name), [])

@@ -36,7 +36,7 @@ MOST_PLACES = 6
 
 
 class UnknownKeyError(ZooError):
-    """A key that its section does not have; the message names what is meant, or what there is.
+    """Error for a key that its section does not have; names the key that is meant, or lists the known ones.
 
     ``section`` is the path of a config in the whole, "" at the top; ``rest`` is what was written behind the
     key (``.g`` of ``env_kwargs.g``). `with_hint` looks for the key in the whole config, unless the hint

@@ -152,7 +152,7 @@ class ConfigLoader:
         return not is_choice and not override.package and (is_text or isinstance(value, int | float))
 
     def load_incomplete(self, overrides: list[str]) -> DictConfig:
-        """Compose and check what has been chosen so far; a group that has not been chosen is left out."""
+        """Compose and check an incomplete config; groups without a chosen option are left out."""
         if _resumed_run(parse_overrides(overrides)) is not None:
             return self.load_configuration(overrides, RunMode.RUN)
         config = self.load_configuration(overrides, RunMode.MULTIRUN)
@@ -160,14 +160,14 @@ class ConfigLoader:
         return config
 
     def _choose(self, overrides: Sequence[Override]) -> Choices:
-        """Keep what is typed, None for several values, and what is chosen by that."""
+        """Store the typed values (None for several) and the choices that follow from them."""
         self.typed = {o.key_or_group: None if o.is_sweep_override() else o.value() for o in overrides}
         groups = (*self.groups, "algo.generator")
         self.choices = Choices({key: self.typed[key] for key in groups if key in self.typed}, self.groups)
         return self.choices
 
     def _composed(self, overrides: Sequence[Override], run_mode: RunMode) -> DictConfig:
-        """Return the composed config, without the groups of which no option is chosen."""
+        """Return the composed config, without groups that have no chosen option."""
         choices = self._choose(overrides)
         self.source.read.clear()
         self.source.fit = choices.fit
@@ -190,7 +190,7 @@ class ConfigLoader:
         return config
 
     def _plain_job(self, config: DictConfig) -> dict[str, Any]:
-        """Return the job as plain values; ``fixed`` of a search also gets what the command line sets."""
+        """Return the job as plain values; adds keys typed on the command line to a search's ``fixed``."""
         plain = resolved(job_part(config))
         if isinstance(plain.get("fixed"), list):
             typed_keys = (key for key in sorted(self.typed) if key.startswith(SEARCHABLE))

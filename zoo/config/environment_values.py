@@ -1,7 +1,7 @@
-"""What a config takes from environment variables (``${oc.env:NAME}``): used, and written as it was typed.
+"""Values from environment variables (``${oc.env:NAME}``): used as values, saved as typed.
 
-Such values are tokens and places of one machine; a run's config, agents and trackers go to others. So a text
-of a variable carries how it was written, which replaces it wherever a config leaves the process.
+Such values are secrets or paths of one machine, but a run's config, agents and trackers are shared. So a text
+from a variable carries its placeholder, which replaces the value wherever a config leaves the process.
 """
 
 from __future__ import annotations

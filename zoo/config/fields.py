@@ -113,7 +113,7 @@ def common_class(config_class: type[Any]) -> type[Any]:
 
 
 def build(config_class: type[Config], values: Mapping[str, Any], where: str) -> Config:
-    """Make a config from what a user wrote; ``where`` is its path in the whole, ``"algo"``, "" at the top.
+    """Make a config from a user's values; ``where`` is its path, such as ``"algo"``, or "" at the top.
 
     Raises `ZooError` for an unknown key, a wrong type, a value out of its range or a missing value.
     """

@@ -1,4 +1,4 @@
-"""What is typed, or given in Python, as Hydra's overrides, and overrides as they are shown."""
+"""Hydra overrides: parsed from the command line, made from Python settings, formatted for people."""
 
 from __future__ import annotations
 

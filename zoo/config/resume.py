@@ -1,4 +1,4 @@
-"""Going on with a run: its own config is taken, and a setting that would change the run is refused."""
+"""Resuming a run: its own config is used, and an override that would change the run is refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FREE = (*SHOWN_ONLY, *CHECKPOINTS)
 
 
 class ResumedRun:
-    """The config of the run in ``folder``, and what the user wrote beside ``resume=``."""
+    """The config of the run in ``folder``, and the overrides typed beside ``resume=``."""
 
     def __init__(self, folder: Path, typed: Sequence[Override]) -> None:
         self.folder, self.typed = folder, typed
@@ -36,7 +36,7 @@ class ResumedRun:
 
     @property
     def overrides(self) -> list[str]:
-        """What the config to be filled is composed with."""
+        """Overrides that compose the config which `apply_to` then fills."""
         choices = [f"algo={quoted(self.config['algo']['name'])}", f"env={quoted(self.config['env']['id'])}"]
         return choices + [
             str(override.input_line)

@@ -73,7 +73,7 @@ def read_yaml(file: Path) -> tuple[DictConfig, str | None]:
         if not isinstance(config, DictConfig):
             raise ValueError("it holds no keys and values")
         if not isinstance(config.get("defaults") or [], list | ListConfig):
-            raise ValueError("its `defaults` are no list of what the file builds on")
+            raise ValueError("`defaults` is not a list of the options that the file builds on")
     except (OSError, ValueError, AssertionError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise ZooError(f"can't read {shown(file)}: {one_line(error)}") from error
     package = re.match(r"(?:\s*(?:#.*)?\n)*?\s*#\s*@package\s+(\S+)", text)
@@ -81,7 +81,7 @@ def read_yaml(file: Path) -> tuple[DictConfig, str | None]:
 
 
 def header(config_path: str) -> str:
-    """Return the comment at the top of a file, which says what it is; empty if it says nothing."""
+    """Return the comment at the top of a file, which describes it, or ""."""
     file = find_file(config_path)
     lines = [] if file is None else file.read_text(encoding="utf-8").splitlines()
     comments = itertools.takewhile(lambda line: line.startswith("#"), lines)
@@ -95,7 +95,7 @@ def bases(config: DictConfig) -> list[str]:
 
 
 def choices_in(config: DictConfig) -> dict[str, Any]:
-    """Return what the defaults list of a file chooses of groups by ``override /GROUP: OPTION``."""
+    """Return the options that a file's defaults list chooses by ``override /GROUP: OPTION``."""
     entries: Any = OmegaConf.to_container(OmegaConf.create(config.get("defaults") or []))
     choices = [choice for entry in entries if isinstance(entry, dict) for choice in entry.items()]
     return {key[9:].lstrip("/"): option for key, option in choices if key.startswith("override ")}

@@ -1,8 +1,8 @@
-"""What the user has in the working folder: configs, tuned files and agents beside those of Zoo, and modules.
+"""The user's files in the working folder: configs, tuned files and agents beside Zoo's, and modules.
 
 Python searches the folder for modules once one is named. Until then it is on no import path, so that a file
-beside a downloaded agent is never imported by accident. It comes last there: no file in it takes the place of
-an installed package.
+beside a downloaded agent is never imported by accident. It comes last on the path: no file in it overrides an
+installed package.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def import_own(name: str) -> ModuleType:
     """Return a module that the user names; it may stand in the working folder.
 
     Raises `ZooError` with file and line for one whose own code fails. A module that is missing, itself or one
-    that it needs, raises `ModuleNotFoundError` as ever.
+    that it needs, raises `ModuleNotFoundError`.
     """
     if not name:
         raise ModuleNotFoundError("a module without a name")
@@ -97,7 +97,7 @@ def check_arguments(
     kwargs: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> None:
-    """Raise `ZooError` if a class can't be made with the user's ``kwargs`` beside what it is given anyway."""
+    """Raise `ZooError` if a class does not accept Zoo's arguments and the user's ``kwargs`` together."""
     try:
         inspect.signature(target).bind(*arguments, **options, **kwargs)
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""Checking overrides, and the config composed of them, against what is declared, before anything starts."""
+"""Checks of overrides and of the composed config against their declarations, before anything starts."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _checked_section(command: str, name: str, values: Values) -> dict[str, Any]:
 
 
 def _changed_env(values: Values) -> dict[str, Any]:
-    """Check what is set of an environment, and nothing else: the rest is as the agent was trained in."""
+    """Check the environment settings that the user changes; the others stay as in training."""
     for key, why in FIXED_WHEN_PLAYING.items():
         if key in values:
             raise ZooError(f"`env.{key}` can't be set here: {why}")
@@ -119,7 +119,7 @@ def _check_together(values: dict[str, Any]) -> None:
     """Raise `ZooError` for settings that do not go together; fill in what depends on others."""
     init_with = values.get("init_with", "weights")
     if init_with != "weights" and values.get("init_from") is None:
-        raise ZooError(f"`init_with={init_with}` says what to take of init_from=RUN, which is missing")
+        raise ZooError(f"`init_with={init_with}` needs init_from=RUN")
     algo, env, policy, replay = (values.get(key) for key in ("algo", "env", "policy", "replay"))
     evaluation = (values.get("callbacks") or {}).get("eval") or {}
     if env is not None and evaluation.get("deterministic", True) is None:
@@ -149,10 +149,10 @@ def _check_together(values: dict[str, Any]) -> None:
 
 
 def check_overrides(command: str, overrides: Sequence[Override], *, is_run: bool) -> None:
-    """Raise `ZooError` for a name that is wrong whatever the algorithm, which takes long to import.
+    """Raise `ZooError` for a name that is wrong for every algorithm: importing one takes long.
 
-    Also for a group that is given no option, and, where one job runs, for a setting with several values. What
-    is added by ``+`` may have any name.
+    Also raise it for a group without an option and, if one job runs, for a setting with several values.
+    Settings added by ``+`` may have any name.
     """
     groups = COMMAND_SECTIONS.get(command, ())
     known_keys = [*dict.fromkeys([*(field.name for field in dataclasses.fields(SETTINGS[command])), *groups])]

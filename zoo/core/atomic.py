@@ -91,7 +91,7 @@ def append(file: FileIO, data: bytes) -> None:
 
 
 def sync(path: str | Path) -> None:
-    """Force what was written to a file, or the names in a folder, to the disk. Raises `OSError`."""
+    """Force a file's content, or a folder's entries, to the disk. Raises `OSError`."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -100,7 +100,7 @@ def sync(path: str | Path) -> None:
 
 
 def recover(folder: Path) -> None:
-    """Put back what a crash left under hidden names in ``folder``, where no process may be writing now."""
+    """Restore files that a crash left under hidden names in ``folder``; no process may be writing there."""
     for previous in folder.glob(".*.previous"):
         destination = previous.with_name(previous.name.removeprefix(".").removesuffix(".previous"))
         if not destination.exists():

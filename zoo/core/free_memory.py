@@ -1,4 +1,4 @@
-"""The cores and the memory that this process may use; what can't fit is refused before it is allocated."""
+"""The cores and memory that this process may use; refuses allocations that can't fit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def refuse_what_does_not_fit(name: str, needed: float) -> None:
 
 
 def free_bytes() -> int | None:
-    """Return what the machine, and a container's limit, leave to this process; None if nothing says it."""
+    """Return the memory free for this process, also under a container's limit; None if unknown."""
     free = []
     with contextlib.suppress(OSError, ValueError):
         line = re.search(r"MemAvailable:\s*(\d+)", Path("/proc/meminfo").read_text())

@@ -1,4 +1,4 @@
-"""What a notebook shows: whether there is one, an output that changes in place, and texts as HTML."""
+"""Output in a notebook: detection, a display that changes in place, and texts as HTML."""
 
 from __future__ import annotations
 

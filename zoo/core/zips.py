@@ -28,7 +28,7 @@ UNREADABLE = (
 
 
 def write_zip(path: Path, contents: Mapping[str, bytes]) -> None:
-    """Write files into a new zip, which replaces what stands there. Raises `ZooError` if it can't."""
+    """Write files into a new zip, which replaces an existing file. Raises `ZooError` if it can't."""
     with atomic_file(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in contents.items():
             archive.writestr(name, content)
@@ -67,7 +67,7 @@ def _check_size(name: str, size: int, packed: int | None = None) -> None:
     """Raise `ValueError` for a file of a stranger that would fill the memory."""
     limit = size if packed is None else max(LARGE_BYTES, MAX_COMPRESSION_RATIO * packed)
     if size > (MAX_TEXT_BYTES if name.endswith((".json", ".yaml")) else limit):
-        raise ValueError(f"{name} would have {size:,} bytes, too many for what it should hold")
+        raise ValueError(f"{name} would have {size:,} bytes, which is refused as too large")
     if size > LARGE_BYTES:
         refuse_what_does_not_fit(name, 3 * size)  # its bytes, its arrays, and those of the agent
 

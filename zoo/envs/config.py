@@ -46,7 +46,7 @@ class NormalizeConfig:
 
 @dataclass
 class AtariConfig:
-    """Preprocessing of Atari games; the names and defaults are those of SB3's AtariWrapper."""
+    """Preprocessing of Atari games; with the names and defaults of SB3's AtariWrapper."""
 
     noop_max: int = hyperparameter(30, "most no-op actions at a game's start", ge=0)
     frame_skip: int = hyperparameter(4, "frames that an action is repeated for", unit="frames", ge=1)
@@ -198,7 +198,7 @@ def is_renewed(config: EnvConfig) -> bool:
 
 
 def is_native(config: EnvConfig) -> bool:
-    """Whether a vector form of the environment's own is stepped; those of EnvPool have no other."""
+    """Whether the environment's own vector form is stepped; EnvPool has no other."""
     return config.vectorization == "native" or config.id.startswith(ENVPOOL)
 
 

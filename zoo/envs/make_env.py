@@ -41,7 +41,7 @@ from zoo.errors import ZooError, ZooWarning
 def source_of(
     env: str | EnvConfig | Env | Callable[..., Env], config: EnvConfig, n_envs: int
 ) -> EnvSpec | Callable[..., Env]:
-    """Return what the bare environment is made from: the spec of an id, or a function."""
+    """Return the source of the bare environment: the spec of an id, or a function that makes it."""
     if isinstance(env, str | EnvConfig):
         return registry.resolve(config.id)
     if isinstance(env, gym.Env):
@@ -62,7 +62,7 @@ def source_of(
 
 
 def make_env(config: EnvConfig, source: EnvSpec | Callable[..., Env]) -> Env:
-    """Return one environment as ``config`` says; ``source`` is what the bare one is made from."""
+    """Make one environment by ``config``; ``source`` makes the bare one."""
     atari, limit = atari_config(config), config.max_episode_steps
     arguments: dict[str, Any] = copy.deepcopy(config.kwargs)
     if config.render_mode is not None:

@@ -58,7 +58,7 @@ class ActionMasks:
         if not self._sizes:
             raise ZooError(
                 f"the environment has {given_as}, but actions of {describe(self._action_space)} cannot be "
-                f"masked; those of Discrete, MultiDiscrete and MultiBinary can ({IGNORING})"
+                f"masked; only Discrete, MultiDiscrete and MultiBinary actions can ({IGNORING})"
             )
         self.size = sum(self._sizes)
 

@@ -118,7 +118,7 @@ class Normalizer(RefusesNames):
         dones: NDArray[np.bool_],
         rows: NDArray[Any] | slice = np.s_[:],
     ) -> None:
-        """Take in one step of all environments, of which ``rows`` were stepped and others merely reset."""
+        """Update by one step of all environments; ``rows`` were stepped, the others merely reset."""
         self.update_observations(observations)
         if len(self.returns) != len(rewards):
             self.returns = np.zeros(len(rewards))
@@ -185,7 +185,7 @@ class Normalizer(RefusesNames):
         return normalized.astype(np.float32)
 
     def share(self) -> None:
-        """Collect new statistics separately, until `merge_shared` merges those of all ranks."""
+        """Collect new statistics separately, until `merge_shared` merges all ranks' statistics."""
         named = self._named_moments().items()
         self._local = {name: RunningMoments(moments.mean.shape, count=0.0) for name, moments in named}
 

@@ -66,7 +66,7 @@ def folder_name(env_id: str) -> str:
 
 
 def resolve(env_id: str) -> EnvSpec:
-    """Return what ``env_id`` is registered as, importing what registers it."""
+    """Return the spec of ``env_id``; imports the package that registers it."""
     if env_id.startswith(ENVPOOL):
         return _envpool_spec(env_id.removeprefix(ENVPOOL))
     name = _import_module_of(env_id)
@@ -87,7 +87,7 @@ def resolve(env_id: str) -> EnvSpec:
 
 @functools.cache
 def _envpool_spec(name: str) -> EnvSpec:
-    """Return what EnvPool has under this name, with ``is_atari`` among the arguments."""
+    """Return the spec of an EnvPool environment, with ``is_atari`` among its arguments."""
     if importlib.util.find_spec("envpool") is None:
         raise ZooError(f"{ENVPOOL}{name} needs: {install_command('envpool')}")
     import envpool
@@ -119,7 +119,7 @@ def with_registered_env(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_atari_game(env_id: str) -> bool:
-    """Whether an id, with or without its module, is that of an Atari game in an emulator."""
+    """Whether an id, with or without its module, names an Atari game in an emulator."""
     module, _, name = env_id.rpartition(":")
     if env_id.startswith(ENVPOOL):
         return bool(_envpool_spec(name).kwargs["is_atari"])
@@ -176,7 +176,7 @@ def _import_module_of(env_id: str) -> str:
 
 
 def _unknown(name: str, module: str) -> str:
-    """Return the message for an id that is not registered; what it suggests begins with the same module."""
+    """Return the message for an unregistered id; suggestions begin with the same module."""
     with contextlib.suppress(ImportError):
         importlib.import_module("ale_py")
     spaced = [spec.id for spec in gym.registry.values() if spec.id.rpartition("/")[2] == name]
@@ -245,7 +245,7 @@ def in_env_folder(*, making: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def close_reporting(name: str) -> Iterator[None]:
-    """Turn what an environment raises as it is closed into one line."""
+    """Print an exception from closing an environment as one line."""
     try:
         yield
     except (Exception, SystemExit) as error:

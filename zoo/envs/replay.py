@@ -47,7 +47,7 @@ def worker_seed(seed: int, rank: int) -> int:
 
 
 def seed_spaces(env: Env, first: int, n: int = 0) -> int:
-    """Seed every space of ``env`` and of what it wraps by itself, and return the seed for its reset.
+    """Seed every space of ``env`` and its layers separately; return the seed for its reset.
 
     They are those with the number ``n`` in the sequence that begins with ``first``, which is itself for 0.
     """

@@ -168,7 +168,7 @@ def describe(space: Space) -> str:
 
 
 def spaces_differ(a: Space, b: Space, *, bounds: bool = True) -> str | None:
-    """Return what makes ``b`` another space than ``a`` in a few words, or None if they are the same.
+    """Describe how ``b`` differs from ``a`` in a few words; None if they are the same.
 
     Without ``bounds`` those of a Box may be others, unless they make one of two an image.
     """
@@ -284,7 +284,7 @@ def choice_limits(space: Space) -> tuple[Any, Any] | None:
 
 
 def misfit(values: Any, space: Space, leading: tuple[int, ...] = ()) -> str | None:
-    """Return what keeps values (*leading, *shape) of one part from being stored as the space says, or None.
+    """Describe why values (*leading, *shape) don't fit one (sub)space, or return None.
 
     A cast of numbers must not change them, choices have limits; floats may have any value.
     """

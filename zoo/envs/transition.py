@@ -109,14 +109,14 @@ class Transition:
         return self.terminated | self.truncated
 
     def step_infos(self) -> list[Info]:
-        """Return the info of each environment's step; where an episode ended, that of its end."""
+        """Return the info of each environment's step; at an episode's end, the final info."""
         infos = [info_of(self.infos, i) for i in range(len(self.rewards))]
         for i, info in zip(self.finished.tolist(), self.final_infos, strict=True):
             infos[i] = info
         return infos
 
     def stored(self) -> dict[str, Any]:
-        """Return by name what replay buffers store: the columns, raw observations, and what followed."""
+        """Return the arrays that replay buffers store: columns, raw observations, next observations."""
         return {
             **self.columns,
             **self.following(),
@@ -171,7 +171,7 @@ def now() -> float:
 
 
 def attached(env: Any, name: str) -> Any:
-    """Return an attribute that `make_vec_env` left on the environment, below whatever wraps it."""
+    """Return an attribute that `make_vec_env` set on the environment, below any wrappers."""
     values = (getattr(layer, name, None) for layer in layers(env))
     return next((value for value in values if value is not None), None)
 

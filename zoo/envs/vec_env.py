@@ -94,7 +94,7 @@ class StepProgress:
         self._first_index = first_index
 
     def name(self, row: int) -> str:
-        """Return ``env 3 (step 17 after seed 40)``, or what is known of it."""
+        """Return a name such as ``env 3 (step 17 after seed 40)``, without unknown parts."""
         seed, steps = int(self.seeds[row]), int(self.now[1] - self.seeded_at[row])
         place = [f"step {steps}"] * (steps > 0) + [f"seed {seed}"] * (seed >= 0)
         return f"env {self._first_index + row}" + (f" ({' after '.join(place)})" if place else "")

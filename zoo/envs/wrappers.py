@@ -1,4 +1,4 @@
-"""Wrappers of environments, and applying those of a config."""
+"""Environment wrappers, and applying a config's wrappers."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class FlatObservation(gym.ObservationWrapper):
             self.action_masks = lambda: self._mask
 
     def observation(self, observation: Any) -> Any:
-        """Return what a policy sees, and keep the mask."""
+        """Return the observation as a policy sees it, and store the mask."""
         if self._has_mask:
             self._mask = observation[MASK_KEY]
             observation = {key: part for key, part in observation.items() if key != MASK_KEY}

@@ -78,7 +78,7 @@ class Logger(RefusesUnknownArguments):
         """Close files and connections; a later entry opens them again."""
 
     def state(self) -> dict[str, Any]:
-        """Return plain values for a checkpoint; what they count on in files is forced to the disk first."""
+        """Return plain values for a checkpoint; forces the files that they refer to to the disk first."""
         return {}
 
     def load_state(self, values: dict[str, Any]) -> None:

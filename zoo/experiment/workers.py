@@ -234,7 +234,7 @@ def main(file: int, rank: int, size: int) -> NoReturn:
 
 
 def _store_of(task: Task, file: int | None = None) -> Store:
-    """Return the store of the ranks; rank 0 serves that of a job's tasks, once all have come.
+    """Return the store of the ranks; rank 0 serves it for a job's tasks, once all have started.
 
     On one machine it is a ``file`` without a name: no other user can open it, and nobody has to remove it.
     """

@@ -81,7 +81,7 @@ def _meaning(field: dataclasses.Field[Any]) -> str:
 def _lines(
     values: Mapping[str, Any], config_class: type[Any], sections: Mapping[str, type[Any]], indent: str = ""
 ) -> Iterator[str]:
-    """Yield the lines of a config, and indented those of the configs in it that are not null."""
+    """Yield the lines of a config; nested configs that are not null are indented."""
     meanings, hints = _fields(config_class), get_type_hints(config_class)
     for key, value in values.items():
         inner: Any = next(filter(dataclasses.is_dataclass, get_args(hints.get(key))), sections.get(key))

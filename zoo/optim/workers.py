@@ -111,7 +111,7 @@ class Workers:
         return values
 
     def broadcast(self, tensors: Sequence[Tensor]) -> None:
-        """Overwrite the tensors with those of rank 0."""
+        """Overwrite the tensors with rank 0's."""
         for tensor in tensors:
             _wait(dist.broadcast(tensor, 0, async_op=True))
 

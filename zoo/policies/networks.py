@@ -44,7 +44,7 @@ class Mlp(nn.Sequential):
         self.hidden = list(hidden)
 
     def with_noise(self, values: Tensor, noise: Tensor) -> Tensor:
-        """Return the outputs with those of hidden linear layers multiplied by noise (…, widths)."""
+        """Return the outputs, with hidden linear layers' outputs multiplied by noise (…, widths)."""
         factors = iter(noise.split(self.hidden, dim=-1))
         for layer in self:
             values = layer(values)

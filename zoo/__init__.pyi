@@ -1255,7 +1255,7 @@ class TRPO(_TRPO):
     ) -> None: ...
 
 def load(path: str | Path, env: Any = None, *, trust: bool = False, **options: Any) -> Algorithm:
-    """Rebuild an agent from its folder or zip, whatever its algorithm.
+    """Rebuild an agent from its folder or zip; any algorithm.
 
     ``options`` are the constructor's (n_envs, seed, device, …), and hyperparameters that shall be others from
     now on. Nothing from the files is executed unless ``trust`` is given. Raises `ZooError` for missing or

@@ -1,7 +1,7 @@
-"""What is chosen of each config group: from overrides as they are typed to overrides that choose everything.
+"""Choosing an option of each config group: from the typed overrides to overrides that choose everything.
 
-The command line comes before an experiment, this before the tuned file, this before a preset, and this before
-the algorithm. Files choose by ``override /GROUP: OPTION`` in their defaults lists.
+The first of these that chooses wins: command line, experiment, tuned file, preset, algorithm. Files choose
+by ``override /GROUP: OPTION`` in their defaults lists.
 """
 
 from __future__ import annotations
@@ -25,36 +25,38 @@ NO_TUNED = "none"
 DEFAULT_POLICY = "MlpPolicy"
 
 RUN_CONFIG = "config.yaml"
-"""The name by which the config of a run is told from other experiments."""
+"""File name of a run's config; other experiments have other names."""
 
 
 def algorithm_options() -> list[str]:
-    """Return what ``algo=`` takes: algorithms, and presets of theirs."""
+    """Return the values of ``algo=``: algorithms and their presets."""
     return sorted({file.stem for folder in search_folders("conf") for file in folder.glob("algo/*.yaml")})
 
 
 def lineage(algo: str | None) -> list[str]:
-    """Return a preset, what it builds on, and so on, down to an algorithm; nothing for None."""
+    """Return a preset, its base, that one's base and so on, down to an algorithm; nothing for None."""
     file = None if algo is None else find_file(f"algo/{algo}")
     below = [] if file is None else bases(read_yaml(file)[0])
     return [] if algo is None else [algo, *(lineage(below[0]) if below else [])]
 
 
 def base_of(algo: str) -> str:
-    """Return the algorithm that a preset builds on, over any number of presets; itself for any other."""
+    """Return the algorithm that a preset builds on, directly or through others; any other name as it is."""
     names = lineage(algo)
     files = {name: find_file(f"algo/{name}") for name in names if name not in ALGORITHMS}
     return next((name for name in names if is_algorithm(name) and files.get(name) is None), names[-1])
 
 
 def choices_of(config_path: str) -> dict[str, Any]:
-    """Return what a file chooses of groups, and those that it builds on."""
+    """Return the group options that a file and its bases choose."""
     file = find_file(config_path)
     if file is None:
         return {}
     config = read_yaml(file)[0]
     if file.name == RUN_CONFIG:
-        generator = {"tuned": NO_TUNED} if "generator" in config.algo else {}  # the file's may be another
+        generator = (
+            {"tuned": NO_TUNED} if "generator" in config.algo else {}
+        )  # the file may be for another generator
         return {"algo": preset_or_name(config.algo), "env": str(config.env.id), **generator}
     chosen: dict[str, Any] = {}
     for base in bases(config):
@@ -63,11 +65,11 @@ def choices_of(config_path: str) -> dict[str, Any]:
 
 
 class Choices:
-    """What is chosen of the groups of a command, by what is typed of them and by the files that it names."""
+    """Options of a command's groups: those typed, and those chosen by the files that they name."""
 
     def __init__(self, typed: Mapping[str, Any], groups: Collection[str]) -> None:
         self.typed = typed
-        """The options of groups, and the generator of gail, on the command line; None for several."""
+        """Typed options of groups, and gail's generator; None for several."""
         self._groups = groups
         names = self.typed.get("experiment")
         self._of_experiments: dict[str, Any] = {}
@@ -76,7 +78,7 @@ class Choices:
         self.algo, self.env = self._option("algo"), self._option("env")
 
     def overrides(self) -> list[str]:
-        """Return overrides that choose what is not typed, or is typed by another name. Raises `ZooError`."""
+        """Return overrides for untyped groups, and for the tuned file's path. Raises `ZooError`."""
         tuned = self._tuned_file() if "tuned" in self._groups else None
         chosen = self._by_default()
         if tuned is not None:
@@ -88,12 +90,12 @@ class Choices:
         return [f"{group}={as_hydra_reads(option)}" for group, option in chosen.items()]
 
     def _option(self, group: str) -> str | None:
-        """Return what the command line or an experiment chooses; None if neither does, or several options."""
+        """Return the option that the command line or an experiment chooses; None for no option or several."""
         option = self.typed[group] if group in self.typed else self._of_experiments.get(group)
         return option if isinstance(option, str) else None
 
     def _by_default(self) -> dict[str, Any]:
-        """Return what is chosen by the algorithm, its preset, and the kind of environment."""
+        """Return the options chosen by the algorithm, its preset and the kind of environment."""
         chosen: dict[str, Any] = {}
         names = lineage(self.algo)
         is_known = bool(names) and is_algorithm(names[-1])
@@ -105,13 +107,13 @@ class Choices:
                 chosen["policy"] = chosen["policy"].replace("Mlp", "Cnn", 1)
         if "space" in self._groups:
             spaces = [name for name in names if find_file(f"space/{name}") is not None]
-            if is_known and not spaces:  # that which its class declares
+            if is_known and not spaces:  # its class declares one
                 spaces = [base_of(str(self.algo))]
             chosen |= {"space": spaces[0]} if spaces else {}
         return chosen
 
     def _tuned_file(self) -> str | None:
-        """Return the path of the chosen tuned file, else of the environment's or its family's, if any."""
+        """Return the path of the chosen tuned file, else the environment's or its family's, or None."""
         option, algo, env = self._option("tuned"), self.algo, self.env
         if option == NO_TUNED:
             return NO_TUNED
@@ -136,7 +138,7 @@ class Choices:
         return file
 
     def fit(self, group: str, file: Path, config: DictConfig) -> None:
-        """Take out of a file's values what is not for this command line."""
+        """Remove a file's values that do not apply to this command line."""
         if group == "tuned" and file.stem != NO_TUNED:
             config.tuned = shown(file)
             self._fit_generator(config)
@@ -145,7 +147,7 @@ class Choices:
             is_run = file.name == RUN_CONFIG
             chosen = self.typed.keys() & {"callbacks", "logger"}
             left_out |= {section for section in chosen if is_run or self.typed[section] == "none"}
-            # The run that is made belongs to no job, nor to the sweep of one.
+            # The new run belongs neither to the old run's job nor to its sweep.
             left_out |= {"job"} if is_run else set()
             sweep = file.absolute().parent.parent.parent.parent / "sweep.yaml"
             left_out |= {"runs_dir"} if is_run and sweep.is_file() else set()
@@ -153,7 +155,7 @@ class Choices:
             config.pop(key, None)
 
     def _fit_generator(self, config: DictConfig) -> None:
-        """Leave of a tuned file for gail what is for any generator, if another than the file's is typed."""
+        """Keep only a gail file's values for any generator, if another generator is typed than the file's."""
         values, generator = config.get("algo"), self.typed.get("algo.generator")
         if generator is None or not isinstance(values, DictConfig):
             return
@@ -162,7 +164,7 @@ class Choices:
             config.algo = {key: values[key] for key in values if key in common}
 
     def over_declared(self, config: DictConfig) -> None:
-        """Lay a composed config over the names of what is chosen, and over what is declared."""
+        """Merge a composed config over the chosen names and the declared defaults."""
         declared: dict[str, dict[str, Any]] = {}
         if self.algo is not None and is_algorithm(name := base_of(self.algo)):
             preset = {} if name == self.algo else {"preset": self.algo}

@@ -1,6 +1,6 @@
-"""The settings of commands, callbacks and loggers; those of other sections stand beside what they configure.
+"""Settings of commands, callbacks and loggers; other sections are declared beside the code they configure.
 
-Defaults of commands stand in conf/.
+The defaults of commands are in conf/.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class NoSettings:
 
 @dataclass
 class AgentName:
-    """What every command takes that reads the files of an agent."""
+    """Settings of all commands that read an agent's files."""
 
     algo: str | None = setting("algorithm of the agent")
     env: str | None = setting("its environment")
     agent: str | None = setting("folder, zip or run of the agent, instead of algo and env")
-    runs_dir: str = setting("folder in which own runs are looked for")
+    runs_dir: str = setting("folder in which your runs are searched")
 
 
 @dataclass
 class AgentChoice(AgentName):
-    """What every command takes in which a saved agent acts."""
+    """Settings of all commands that load an agent."""
 
     env: str | None = setting("its environment; with agent=: another one to play in")
     trust: bool = setting("let the agent import classes from outside Zoo")
@@ -43,73 +43,78 @@ class AgentChoice(AgentName):
 
 @dataclass
 class TrainSettings:
-    """What `zoo train` takes beside the sections algo, env, policy, callbacks and logger."""
+    """Settings of `zoo train` beside the sections algo, env, policy, callbacks and logger."""
 
     n_timesteps: int = setting("environment steps to train for", gt=0)
     n_envs: int = setting("environments stepped side by side", ge=1)
-    workers: int = setting("processes that learn as one, each in n_envs of its own", ge=1)
-    seed: int | None = setting("the number that all randomness comes from; null: drawn", ge=0)
+    workers: int = setting("data-parallel processes, each with its own n_envs environments", ge=1)
+    seed: int | None = setting("seed of all randomness; null: drawn", ge=0)
     device: str = setting("auto, cpu, cuda or cuda:N")
     compile: bool | str = setting(
-        "updates as one compiled graph; auto: if that saves time", choices=("auto", True, False)
+        "compile updates to one graph; auto: if that saves time", choices=("auto", True, False)
     )
     threads: int | str = setting("threads of an update; auto: from the size of the work")
     dataset: str | None = setting("expert data of bc and gail: a .npz file; else pretrain.dataset")
     init_from: str | None = setting("agent, or run, whose weights a new run starts with")
     init_with: str = setting(
-        "what of init_from; optimizer: also that of the run's last checkpoint; all: its replay buffer, too",
+        "what to load from init_from; optimizer: also its last checkpoint's optimizer; all: its buffer, too",
         choices=("weights", "optimizer", "all"),
     )
-    resume: str | None = setting("folder of an interrupted run to go on with, exactly")
-    job: str | None = setting("name of a job, whose unfinished run goes on; null: a requeued Slurm job's")
+    resume: str | None = setting("folder of an interrupted run to resume exactly")
+    job: str | None = setting("name of a job, whose unfinished run is resumed; null: a requeued Slurm job's")
     runs_dir: str = setting("folder that gets <algo>/<env>/<time>_s<seed>")
     progress_bar: bool = setting("steps per second, time left and mean return, in a terminal")
     verbose: int = setting("0: only problems, 1: what the run does, 2: more", ge=0, le=2)
-    tuned: str | None = setting("file of tuned values; tuned=PATH takes another, tuned=none none")
+    tuned: str | None = setting("file of tuned values; tuned=PATH: another file; tuned=none: no file")
 
 
 @dataclass
 class SearchSettings:
-    """What `zoo tune` takes beside what `zoo train` takes, and the sections sampler, pruner and space."""
+    """Settings of `zoo tune` beside `zoo train`'s and the sections sampler, pruner and space."""
 
-    n_trials: int = setting("trials of the whole study; the same command goes on to that many", ge=1)
+    n_trials: int = setting(
+        "trials of the whole study; the same command again continues up to this number", ge=1
+    )
     timeout: int | str | None = setting(
         "time after which no trial starts: seconds, or 30min, 2h; null: none", gt=0
     )
-    n_jobs: int = setting("trials at a time, each in a process; -1: one a core", ge=-1)
-    n_startup_trials: int = setting("trials before the sampler goes by a model and the pruner ends any", ge=0)
-    n_evaluations: int = setting("evaluations of a trial, after each of which it may be ended", ge=1)
-    n_seeds: int = setting("trainings of a trial, with a seed each", ge=1)
-    objective: str = setting("what is searched for", choices=("mean_return", "iqm", "success_rate"))
+    n_jobs: int = setting("trials in parallel, each in a process; -1: one per core", ge=-1)
+    n_startup_trials: int = setting(
+        "trials before the sampler uses its model and the pruner may end trials", ge=0
+    )
+    n_evaluations: int = setting("evaluations of a trial; after each it may be pruned", ge=1)
+    n_seeds: int = setting("trainings of a trial, each with its own seed", ge=1)
+    objective: str = setting("score to maximise", choices=("mean_return", "iqm", "success_rate"))
     study: str = setting("name of the study, and of its folder")
-    storage: str | None = setting("where trials are kept: journal, a file or a URL; null: study.db")
-    warm_start: bool = setting("first trial with the tuned file's values")
-    top_k: int = setting("best trials that are trained again at the end, on fresh seeds", ge=0)
+    storage: str | None = setting("where trials are stored: journal, a file or a URL; null: study.db")
+    warm_start: bool = setting("start with a trial of the tuned file's values")
+    top_k: int = setting("best trials to train again at the end, on fresh seeds", ge=0)
     top_seeds: int = setting("fresh seeds for each of them", ge=1)
     keep: bool = setting("keep the agents of all trials")
-    worker: int | str | None = setting("tells the processes of a multirun on one study apart")
+    worker: int | str | None = setting("label of one of a multirun's processes on one study")
     fixed: list[str] = setting("hyperparameters of the space that are not searched")
 
 
 @dataclass
 class TuneSettings(SearchSettings, TrainSettings):
-    """All that `zoo tune` takes beside sections."""
+    """All settings of `zoo tune` beside sections."""
 
 
 @dataclass
 class PlaySettings(AgentChoice):
-    """What every command takes in which a saved agent plays."""
+    """Settings of all commands that run episodes with a saved agent."""
 
     env: dict[str, Any] = setting(  # type: ignore[assignment]
         "its environment; with agent=: another one to play in; env.KEY=… changes one of its settings"
     )
     checkpoint: int | Literal["last"] | None = setting(
-        "steps of an agent that its run kept (callbacks.agents); last: the last one; null: the best one", ge=0
+        "steps of an agent that its run saved (callbacks.agents); last: the final one; null: the best one",
+        ge=0,
     )
     device: str = setting("auto, cpu, cuda or cuda:N")
     n_episodes: int = setting("episodes to play", ge=1)
-    deterministic: bool = setting("the likeliest action instead of a random one")
-    seed: int | None = setting("of the episodes; null: drawn", ge=0)
+    deterministic: bool = setting("most likely action instead of sampling")
+    seed: int | None = setting("seed of the episodes; null: drawn", ge=0)
 
 
 @dataclass
@@ -125,17 +130,17 @@ class EvaluateSettings(PlaySettings):
 
 @dataclass
 class CheckSettings:
-    """What `zoo check` takes beside the section env."""
+    """Settings of `zoo check` beside the section env."""
 
-    seed: int = setting("of the episode that is tried", ge=0)
+    seed: int = setting("seed of the test episode", ge=0)
 
 
 @dataclass
 class StatusSettings:
     folder: str | None = setting("folder of the sweep; null: the newest")
-    runs_dir: str = setting("folder in whose multirun/ the newest sweep is looked for")
-    watch: bool = setting("show the table again and again, until all jobs have ended")
-    every: float = setting("time between two looks", unit="seconds", gt=0)
+    runs_dir: str = setting("runs folder; its multirun/ is searched for the newest sweep")
+    watch: bool = setting("refresh the table until all jobs have ended")
+    every: float = setting("time between refreshes", unit="seconds", gt=0)
 
 
 @dataclass
@@ -144,75 +149,75 @@ class EvalSettings:
 
     every: int | None = _interval("evaluations", "a twentieth")
     n_episodes: int = hyperparameter(10, "episodes in an evaluation", ge=1)
-    n_envs: int = hyperparameter(5, "environments in which they are played side by side", ge=1)
+    n_envs: int = hyperparameter(5, "environments stepped side by side", ge=1)
     deterministic: bool | None = hyperparameter(
-        None, "the likeliest action, not a random one; null: but for Atari"
+        None, "most likely action instead of sampling; null: except for Atari"
     )
     confirm: int = hyperparameter(
-        0, "episodes more, from the same seeds each time, by which the best agent is chosen; 0: none", ge=0
+        0, "extra episodes on fixed seeds before an agent counts as best; 0: off", ge=0
     )
 
 
 @dataclass
 class AgentsSettings:
-    """Agents that are kept as the run goes, in its folder ``agents``, each named by its steps."""
+    """Agents saved during the run, in its folder ``agents``, each named by its steps."""
 
     every: int | None = _interval("agents", "a tenth")
 
 
 @dataclass
 class CheckpointSettings:
-    """What `resume=` needs, written as the run goes."""
+    """Checkpoints for `resume=`, written during the run."""
 
     every: int | None = _interval("checkpoints", "a tenth")
     keep: bool | str = hyperparameter(
         "auto",
-        "keep the last when the run has finished, for init_with=all; auto: if it takes up to 32 MiB",
+        "keep a finished run's last checkpoint, for init_with=all; auto: if it takes up to 32 MiB",
         choices=("auto", True, False),
     )
 
 
 @dataclass
 class StopOnRewardSettings:
-    """End once an evaluation is good enough."""
+    """End the run once an evaluation is good enough."""
 
     threshold: float = setting("mean return of an evaluation that ends the run")
 
 
 @dataclass
 class StopOnNoImprovementSettings:
-    """End once evaluations stop getting better."""
+    """End the run once evaluations stop improving."""
 
     max_evaluations: int = setting("evaluations without a new best that end the run", ge=1)
-    min_evaluations: int = hyperparameter(0, "evaluations before which the run never ends so", ge=0)
+    min_evaluations: int = hyperparameter(0, "evaluations before the run may end", ge=0)
 
 
 @dataclass
 class StopOnEpisodesSettings:
-    """End after a number of episodes."""
+    """End the run after a number of episodes."""
 
     max_episodes: int = setting("finished episodes, of all environments, that end the run", ge=1)
 
 
 @dataclass
 class WandbSettings:
-    """Where Weights & Biases keeps the run, and what of it."""
+    """Place and labels of the run in Weights & Biases."""
 
-    project: str | None = hyperparameter(None, "project; null: as WANDB_PROJECT says, else zoo")
+    project: str | None = hyperparameter(None, "project; null: WANDB_PROJECT, else zoo")
     entity: str | None = hyperparameter(None, "user or team; null: your own")
     group: str | None = hyperparameter(None, "group; null: WANDB_RUN_GROUP, else the run's multirun, if any")
-    job_type: str | None = hyperparameter(None, "kind of run; null: as WANDB_JOB_TYPE says, else train")
-    name: str | None = hyperparameter(None, "name of the run; null: WANDB_NAME, else that of its folder")
-    tags: list[str] | None = hyperparameter(None, "tags of the run; null: as WANDB_TAGS says")
+    job_type: str | None = hyperparameter(None, "kind of run; null: WANDB_JOB_TYPE, else train")
+    name: str | None = hyperparameter(None, "name of the run; null: WANDB_NAME, else its folder's name")
+    tags: list[str] | None = hyperparameter(None, "tags of the run; null: WANDB_TAGS")
     mode: str | None = hyperparameter(
-        None, "null: as WANDB_MODE says, else online", choices=("online", "offline", "disabled")
+        None, "null: WANDB_MODE, else online", choices=("online", "offline", "disabled")
     )
     agent: bool = hyperparameter(True, "send the best agent too, as an artifact")
 
 
 @dataclass
 class LoggerSettings:
-    """Where scalars go."""
+    """Outputs for scalars."""
 
     every: int | None = _interval("log entries", "a hundredth")
     console: bool = hyperparameter(False, "a table on the terminal")
@@ -229,10 +234,10 @@ class LoggerSettings:
 class ExpertSettings(AgentChoice):
     n_episodes: int | None = setting("episodes to record, null: 50; to show, null: all", ge=1)
     n_envs: int = setting("environments stepped side by side", ge=1)
-    min_return: float | None = setting("record or show only episodes that return so much; null: all")
+    min_return: float | None = setting("record or show only episodes with at least this return; null: all")
     successes_only: bool = setting("record or show only episodes that reach their goal")
-    deterministic: bool = setting("the likeliest action instead of a random one")
-    seed: int | None = setting("of the episodes; null: drawn", ge=0)
+    deterministic: bool = setting("most likely action instead of sampling")
+    seed: int | None = setting("seed of the episodes; null: drawn", ge=0)
     out: str | None = setting("file to write, .npz; null: a new one in ./experts")
     show: str | None = setting("file whose summary to print instead of recording")
 
@@ -240,11 +245,11 @@ class ExpertSettings(AgentChoice):
 @dataclass
 class CompareSettings:
     runs: str | list[Any] | None = setting("the two to compare: runs, folders of runs, patterns with *")
-    score: str = setting("of a run, in tables and statistics", choices=("final", "best", "train"))
-    aggregate: str = setting("of the runs of a group", choices=("mean", "iqm"))
-    by: str | list[str] | None = setting("keys that tell groups apart; null: all but the seed")
+    score: str = setting("score of a run in tables and statistics", choices=("final", "best", "train"))
+    aggregate: str = setting("average over a group's runs", choices=("mean", "iqm"))
+    by: str | list[str] | None = setting("keys that distinguish groups; null: all but the seed")
     reference: str | dict[str, Any] | None = setting(
-        "returns that are 0 and 1, or a YAML file; null: the extremes"
+        "returns that score 0 and 1, or a YAML file; null: the extremes"
     )
 
 
@@ -254,12 +259,12 @@ class PlotSettings(CompareSettings):
     figure: str = setting(
         "auto: run for one run, else curves", choices=("auto", "run", "curves", "scores", "aggregates")
     )
-    x: str = setting("of curves", choices=("steps", "episodes", "hours"))
-    y: str = setting("of curves: train, eval, length, or a scalar of progress.csv")
-    smooth: int | Literal["auto"] = setting("episodes of which each point is the mean; auto: 100", ge=1)
+    x: str = setting("x-axis of curves", choices=("steps", "episodes", "hours"))
+    y: str = setting("y-axis of curves: train, eval, length, or a scalar of progress.csv")
+    smooth: int | Literal["auto"] = setting("episodes averaged in each point; auto: 100", ge=1)
     interval: str = setting("band around a group's line", choices=("ci", "std", "none"))
     format: str | None = setting(
-        "null: by the ending of out", choices=("png", "svg", "pdf", "html", "md", "csv")
+        "file format; null: by the ending of out", choices=("png", "svg", "pdf", "html", "md", "csv")
     )
     report: bool = setting("one HTML page with everything; the same as format=html")
     title: str | None = setting("heading of the figure or report")
@@ -269,7 +274,7 @@ class PlotSettings(CompareSettings):
 @dataclass
 class RecordSettings(PlaySettings):
     n_episodes: int | None = setting(  # type: ignore[assignment]
-        "episodes to film; null: one, or as many as `length` takes", ge=1
+        "episodes to film; null: one, or enough for `length`", ge=1
     )
     length: int | None = setting("images in the video; null: whole episodes", ge=1)
     format: str = setting("mp4, gif or both", choices=("mp4", "gif", "both"))
@@ -284,7 +289,7 @@ class VideoSettings:
 
     every: int | None = _interval("videos", "a tenth")
     length: int | None = hyperparameter(500, "most images in a video; null: a whole episode", ge=1)
-    deterministic: bool = hyperparameter(True, "the likeliest action instead of a random one")
+    deterministic: bool = hyperparameter(True, "most likely action instead of sampling")
     size: str | int | None = hyperparameter(
         None, "WIDTHxHEIGHT in pixels, or a height; null: the environment's"
     )
@@ -292,7 +297,7 @@ class VideoSettings:
 
 @dataclass
 class CallbacksSettings:
-    """The callbacks by their keys; null switches one off."""
+    """Callbacks by key; null switches one off."""
 
     eval: EvalSettings | None = None
     checkpoint: CheckpointSettings | None = None
@@ -305,12 +310,12 @@ class CallbacksSettings:
 
 @dataclass
 class ImportSettings:
-    """What `zoo import` takes beside the section env."""
+    """Settings of `zoo import` beside the section env."""
 
     file: str | None = setting("zip that Stable-Baselines3's save() wrote: zoo import FILE.zip")
     normalize: str | None = setting("file that VecNormalize.save() wrote, if there is one")
-    algo: str | None = setting("algorithm, where the file does not say it")
-    activation: str | None = setting("non-linearity of the networks, where the file does not say it")
+    algo: str | None = setting("algorithm, if the file does not name it")
+    activation: str | None = setting("non-linearity of the networks, if the file does not name it")
     out: str | None = setting("folder or zip of the new agent; null: imported/<name of the file>")
 
 
@@ -318,7 +323,7 @@ class ImportSettings:
 class ExportSettings(AgentChoice):
     format: str = setting("onnx, torch_export or both", choices=("onnx", "torch_export", "both"))
     out: str | None = setting("folder to write; null: exported/<algo>-<env>")
-    opset: int | None = setting("version of ONNX's operators; null: the exporter's own", ge=1)
+    opset: int | None = setting("version of ONNX's operators; null: the exporter's default", ge=1)
 
 
 @dataclass
@@ -328,9 +333,9 @@ class BenchmarkSettings:
     env: str | None = setting("only agents of this environment")
     n_episodes: int = setting("episodes that each agent plays", ge=1)
     n_envs: int = setting("environments stepped side by side for each agent", ge=1)
-    n_jobs: int = setting("agents measured side by side; -1: one a core", ge=-1)
-    deterministic: bool | None = setting("the likeliest action, not a random one; null: but for Atari")
-    seed: int = setting("of the episodes", ge=0)
+    n_jobs: int = setting("agents measured side by side; -1: one per core", ge=-1)
+    deterministic: bool | None = setting("most likely action instead of sampling; null: except for Atari")
+    seed: int = setting("seed of the episodes", ge=0)
     out: str = setting("folder of benchmark.md and .json; what is there already is kept")
     trust: bool = setting("let agents import classes from outside Zoo")
 
@@ -338,9 +343,9 @@ class BenchmarkSettings:
 @dataclass
 class PushSettings(AgentName):
     to: str | None = setting("USER/NAME on the Hugging Face Hub, a folder, or a FILE.zip")
-    private: bool = setting("a new repository on the Hub is seen by you alone")
+    private: bool = setting("make a new repository on the Hub private")
     video: str | None = setting("video to go with it; null: the newest of the agent's run")
-    message: str | None = setting("of the commit on the Hub; null: the agent's name and score")
+    message: str | None = setting("commit message on the Hub; null: the agent's name and score")
 
 
 @dataclass
@@ -356,7 +361,7 @@ class ListingSettings:
     env: str | None = setting("only agents of this environment")
     agent: str | None = setting("folder, zip or run of an agent whose card is shown")
     format: str = setting("table, or json for programs", choices=("table", "json"))
-    runs_dir: str = setting("folder in which own runs are looked for")
+    runs_dir: str = setting("folder in which your runs are searched")
 
 
 SETTINGS: dict[str, type[Any]] = {
@@ -378,19 +383,19 @@ SETTINGS: dict[str, type[Any]] = {
     "doctor": NoSettings,
     "status": StatusSettings,
 }
-"""The settings by command."""
+"""Settings by command."""
 
 ALGO_LABELS = ("name", "preset")
-"""What stands in the section ``algo`` beside hyperparameters: the algorithm, and the preset if it is one."""
+"""Keys of the section ``algo`` beside hyperparameters: the algorithm, and its preset if any."""
 
 PRESET = re.compile(r"\w[\w.+-]{0,99}")
-"""A preset is a file's name, and names folders."""
+"""Names that a preset can have: it names a file, and folders."""
 
 
 def preset_or_name(algo: Mapping[str, Any]) -> str:
-    """Name of the preset, else of the algorithm; names folders, runs and agents in tables and messages."""
+    """Return the preset's name, else the algorithm's, for folders, runs, tables and messages."""
     return str(algo.get("preset") or algo["name"])
 
 
 OPEN_SECTIONS = ("callbacks", "logger")
-"""Sections that also take what is the user's own, a mapping with a ``_target_``, under any key."""
+"""Sections that also take classes of the user's, as a mapping with ``_target_``, under any key."""

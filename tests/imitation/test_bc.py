@@ -190,7 +190,7 @@ def test_box_actions_are_cloned_by_squared_error() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"ars", "gail", "bc"}))
 def test_every_algorithm_can_be_pretrained(name: str) -> None:
-    space: Any = NUMBERS if name in ("ddpg", "sac", "td3", "tqc") else CHOICES
+    space: Any = NUMBERS if algorithm_class(name).supported_actions == (spaces.Box,) else CHOICES
     learner, data = agent(name, "MlpPolicy", space), linear_expert(space, lengths=(60, 60))
     before = learner.get_parameters()
 

@@ -321,17 +321,17 @@ class ARS(_ARS):
     ) -> None: ...
 
 class BC(_BC):
-    """Behaviour cloning: what an expert did, learned from ``dataset``, `ExpertData` or a file of it.
+    """Behaviour cloning of the expert in ``dataset``: `ExpertData` or the path of its file.
 
     Hyperparameters:
         n_episodes (int | None, default None, ≥ 1): episodes to use, the first ones; null: all
-        min_return (float | None, default None): use only episodes that return so much; null: all
+        min_return (float | None, default None): use only episodes with at least this return; null: all
         batch_size (int, default 64, ≥ 1): steps in a gradient step [steps]
-        max_grad_norm (float | None, default None, > 0): bound of the gradient's norm; null: none
-        validation_fraction (float, default 0.2, ≥ 0, < 1): part of the episodes that is not learned
-            from, at least one of several
-        patience (int | None, default 10, ≥ 1): epochs without a better validation loss that end it;
-            null: it never ends so [epochs]
+        max_grad_norm (float | None, default None, > 0): maximum norm of the gradient; null: none
+        validation_fraction (float, default 0.2, ≥ 0, < 1): share of the episodes to hold out for
+            validation, at least one of several
+        patience (int | None, default 10, ≥ 1): epochs without a better validation loss before it stops;
+            null: no early stopping [epochs]
         learning_rate (ScheduleValue, default 0.001, ≥ 0): step size of Adam
     """
     def __init__(
@@ -502,30 +502,31 @@ class DQN(_DQN):
     ) -> None: ...
 
 class GAIL(_GAIL):
-    """Generative adversarial imitation of the expert of ``dataset``, `ExpertData` or a file of it.
+    """Generative adversarial imitation of the expert in ``dataset``: `ExpertData` or the path of its file.
 
-    ``generator`` names the algorithm that learns, "trpo" unless another is given: the model is of its
-    class, too. Hyperparameters are the discriminator's and that algorithm's. Without a dataset it can act,
-    not learn.
+    ``generator`` names the algorithm that learns, by default "trpo"; the model is an instance of its class,
+    too. Hyperparameters are the discriminator's and the generator's. Without a dataset it can act, but not
+    learn.
 
     Hyperparameters:
         n_episodes (int | None, default None, ≥ 1): episodes to use, the first ones; null: all
-        min_return (float | None, default None): use only episodes that return so much; null: all
-        d_step (int, default 1, ≥ 1): gradient steps of the discriminator each time
-        d_learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of its Adam
-        d_batch_size (int | None, default None, ≥ 1): pairs of the policy in one of its steps, and as
-            many of the expert; null: a rollout's, over d_step [steps]
-        d_net_arch (list[int], default [100, 100]): its hidden layers, after the encoder
+        min_return (float | None, default None): use only episodes with at least this return; null: all
+        d_step (int, default 1, ≥ 1): gradient steps of the discriminator per training
+        d_learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of the discriminator's Adam
+        d_batch_size (int | None, default None, ≥ 1): policy's pairs per gradient step, and as many of
+            the expert's; null: a rollout's size / d_step [steps]
+        d_net_arch (list[int], default [100, 100]): hidden layers of the discriminator, after the
+            encoder
         d_activation (str, default 'tanh', one of 'tanh', 'relu', 'elu', 'gelu', 'leaky_relu', 'silu'):
-            non-linearity between them
-        d_ent_coef (float, default 0.001, ≥ 0): weight of its outputs' entropy bonus
-        d_gradient_penalty (float, default 0.0, ≥ 0): weight of (‖∇D‖ − 1)² between pairs of policy and
-            expert; 10 is usual, 0: none
-        d_spectral_norm (bool, default False): its weights divided by their largest singular value
-        generator (str, default 'trpo', one of 'trpo', 'ppo2', 'ppo1', 'a2c', 'acktr'): the algorithm
-            that learns from the imitation reward; its hyperparameters stand beside these
-        g_step (int, default 3, ≥ 1): updates of the generator, each on a new rollout, between those of
-            the discriminator
+            non-linearity of the hidden layers
+        d_ent_coef (float, default 0.001, ≥ 0): coefficient of the entropy bonus of its outputs
+        d_gradient_penalty (float, default 0.0, ≥ 0): coefficient of (‖∇D‖ − 1)² between pairs of policy
+            and expert; often 10, 0: none
+        d_spectral_norm (bool, default False): divide its weights by their largest singular value
+        generator (str, default 'trpo', one of 'trpo', 'ppo2', 'ppo1', 'a2c', 'acktr'): algorithm that
+            learns from the imitation reward; its hyperparameters are in this section, too
+        g_step (int, default 3, ≥ 1): generator updates, each on a new rollout, per training of the
+            discriminator
         learning_rate (ScheduleValue, default 0.001, ≥ 0): step size of the critic's optimizer
         n_steps (int, default 2048, ≥ 1): steps of each environment in a rollout [steps]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor

@@ -213,7 +213,7 @@ def test_summary_says_what_there_is() -> None:
     for part in ("Some-v0", "somebody", "Box(2,) float32", "Discrete(3, start=1), with masks", "3, 6 steps"):
         assert part in text
     assert "successes     33%" in text
-    assert "cut short     33%" in text
+    assert "truncated     33%" in text
 
 
 # -- Expert data of Stable-Baselines, made here as its documentation describes them -----------------------

@@ -1,9 +1,9 @@
-"""Behaviour cloning (Pomerleau 1989): doing in each state what an expert did, learned as a supervised task.
+"""Behaviour cloning (Pomerleau 1989): a supervised task of predicting an expert's action in each state.
 
-The loss is that of the action distribution: cross-entropy for choices, the mean squared error of the
-likeliest action for numbers. Validation episodes, which nothing is learned from, decide when to stop; the
-result is the best parameters. `BC` does nothing else: it steps no environment but to evaluate, and a step of
-the run is a step of the expert that was learned from. `clone_expert` lets any algorithm's policy start so.
+The action distribution gives the loss: cross-entropy for discrete actions, the mean squared error of the most
+likely action for continuous ones. Validation episodes are held out and decide when to stop; the result is the
+best parameters. `BC` only clones: it steps environments for evaluation alone, and a step of its run is a step
+of the expert that it learned from. `clone_expert` pretrains any algorithm's policy in this way.
 """
 
 from __future__ import annotations
@@ -47,20 +47,23 @@ VALIDATED_AT_ONCE = 4096  # rows of one forward pass without gradients
 
 @dataclass
 class CloningTerms(EpisodeChoice):
-    """Hyperparameters of all cloning, beside the learning rate and the number of epochs."""
+    """Hyperparameters of cloning, without the learning rate and the number of epochs."""
 
     batch_size: int = hyperparameter(64, "steps in a gradient step", unit="steps", ge=1)
-    max_grad_norm: float | None = hyperparameter(None, "bound of the gradient's norm; null: none", gt=0)
+    max_grad_norm: float | None = hyperparameter(None, "maximum norm of the gradient; null: none", gt=0)
     validation_fraction: float = hyperparameter(
-        0.2, "part of the episodes that is not learned from, at least one of several", ge=0, lt=1
+        0.2, "share of the episodes to hold out for validation, at least one of several", ge=0, lt=1
     )
     patience: int | None = hyperparameter(
-        10, "epochs without a better validation loss that end it; null: it never ends so", unit="epochs", ge=1
+        10,
+        "epochs without a better validation loss before it stops; null: no early stopping",
+        unit="epochs",
+        ge=1,
     )
 
 
 class Imitation(nn.Module):
-    """A policy as the function that is cloned: from its input to the action distribution's parameters."""
+    """Maps a policy's input to its action distribution's parameters, the function that is cloned."""
 
     def __init__(self, policy: nn.Module) -> None:
         super().__init__()
@@ -71,7 +74,7 @@ class Imitation(nn.Module):
 
 
 class Cloning:
-    """Clones an expert with ``policy``, epoch by epoch, and keeps the best parameters."""
+    """Trains ``policy`` to clone an expert, epoch by epoch, and stores the best parameters."""
 
     def __init__(self, policy: nn.Module, terms: CloningTerms) -> None:
         self.terms, self.policy = terms, policy
@@ -88,7 +91,7 @@ class Cloning:
 
     @property
     def is_over(self) -> bool:
-        """Whether there were too many epochs in a row without a better validation loss."""
+        """Whether ``patience`` epochs in a row have not improved the validation loss."""
         return self.terms.patience is not None and self.n_worse >= self.terms.patience
 
     def epoch(
@@ -98,10 +101,10 @@ class Cloning:
         learning_rate: Tensor,
         take_steps: Callable[[Step, dict[str, Any], Tensor], Any],
     ) -> float:
-        """Learn from each row once, in a random order; return the validation loss, NaN where there is none.
+        """Learn from each row once, in random order; return the validation loss, or NaN without validation.
 
-        ``take_steps`` takes a step for each row of its last argument, (steps, …), on what all of them see.
-        Raises `NotFiniteError` where parameters are no longer finite.
+        ``take_steps`` takes a step for each row of its last argument, (steps, …), with its second argument
+        shared by all of them. Raises `NotFiniteError` if parameters are no longer finite.
         """
         rows = torch.from_numpy(demonstrations.minibatches(rng, self.terms.batch_size))
         with self.policy_mode.training():
@@ -110,7 +113,7 @@ class Cloning:
             take_steps(self.step, shared, rows.to(self.parameters.flat.device))
         if not self.parameters.flat.isfinite().all():
             raise NotFiniteError(
-                "cloning has made parameters of the policy NaN or infinite; a smaller learning_rate, or"
+                "cloning made parameters of the policy NaN or infinite; a smaller learning_rate or"
                 " max_grad_norm, may help"
             )
         loss = self.validation_loss(demonstrations)
@@ -118,7 +121,7 @@ class Cloning:
         return loss
 
     def note(self, validation_loss: float) -> None:
-        """Add the validation loss of the present parameters; NaN is ignored."""
+        """Record the validation loss of the current parameters; NaN is ignored."""
         if validation_loss < self.best_loss:
             self.best_loss, self.n_worse, self.best_vector = validation_loss, 0, self.parameters.flat.clone()
         elif not math.isnan(validation_loss):
@@ -128,7 +131,7 @@ class Cloning:
         imitation = self.updater.module(state)
         batch = transform(itemgetter(rows), shared["rows"])
         losses = self.head.imitation_loss(imitation(batch, batch.get("states")), batch["actions"])
-        mask = batch.get("weights", torch.ones_like(losses))  # 0 after the end of an episode
+        mask = batch.get("weights", torch.ones_like(losses))  # 0 after an episode's end
         loss = (mask * losses).sum() / average(mask.sum())
         state, grad_norm = self.updater.step(state, imitation, loss, shared["learning_rate"])
         loss = loss.detach()
@@ -136,17 +139,17 @@ class Cloning:
 
     @torch.no_grad()
     def validation_loss(self, demonstrations: Demonstrations) -> float:
-        """Return the mean imitation loss of the validation episodes; NaN where there are none."""
+        """Return the mean imitation loss of the validation episodes; NaN without any."""
         if not len(demonstrations.validation):
             return math.nan
         demonstrations.update_states(self.policy)
         sums = torch.zeros(2, dtype=torch.float64)
         rows = torch.from_numpy(demonstrations.validation)
-        for part in rows.split(VALIDATED_AT_ONCE):
-            batch = transform(itemgetter(part), demonstrations.tensors)
+        for chunk in rows.split(VALIDATED_AT_ONCE):
+            batch = transform(itemgetter(chunk), demonstrations.tensors)
             losses = self.head.imitation_loss(self.imitation(batch, batch.get("states")), batch["actions"])
-            weights = batch.get("weights", torch.ones_like(losses))
-            sums += torch.stack([(weights * losses).sum(), weights.sum()]).double().cpu()
+            mask = batch.get("weights", torch.ones_like(losses))
+            sums += torch.stack([(mask * losses).sum(), mask.sum()]).double().cpu()
         return float(sums[0] / sums[1])
 
     def take_best(self) -> None:
@@ -182,7 +185,7 @@ class BCConfig(CloningTerms):
 
 
 class BC(Algorithm):
-    """Behaviour cloning: what an expert did, learned from ``dataset``, `ExpertData` or a file of it."""
+    """Behaviour cloning of the expert in ``dataset``: `ExpertData` or the path of its file."""
 
     name = "bc"
     config_class = BCConfig
@@ -212,9 +215,9 @@ class BC(Algorithm):
         return self.cloning.updater.initial_state()
 
     def _reset_envs(self) -> None:
-        update_normalizer(self, self._data)  # before a normaliser has seen what a reset shows
+        update_normalizer(self, self._data)  # before a normaliser sees the observations of a reset
         super()._reset_envs()
-        self._demonstrations = None  # a normaliser has seen more
+        self._demonstrations = None  # a normaliser's statistics change with the reset
 
     def collect(self) -> None:
         """Count the steps of the next epoch."""
@@ -230,7 +233,7 @@ class BC(Algorithm):
         self.num_timesteps += self._demonstrations.n_train
 
     def update(self) -> None:
-        """Learn from each step of the expert once; at the end of the run take the best parameters."""
+        """Learn from each expert step once; at the end of the run take the best parameters."""
         demonstrations = self._demonstrations
         assert demonstrations is not None
         learning_rate = self.rates(self._progress_before)["learning_rate"]
@@ -259,8 +262,8 @@ class BC(Algorithm):
 class PretrainConfig(CloningTerms):
     """Behaviour cloning before reinforcement learning: the config section ``pretrain``."""
 
-    dataset: str | None = hyperparameter(None, "expert data to start from, a .npz file; null: none")
-    n_epochs: int = hyperparameter(50, "passes over the expert data at most", ge=1)
+    dataset: str | None = hyperparameter(None, "expert data to clone first, a .npz file; null: none")
+    n_epochs: int = hyperparameter(50, "maximum number of passes over the expert data", ge=1)
     learning_rate: float = hyperparameter(1e-3, "step size of Adam", ge=0)
 
 
@@ -270,19 +273,19 @@ def clone_expert(
     config: PretrainConfig | Mapping[str, Any],
     on_epoch: Callable[[Epoch], bool | None] | None = None,
 ) -> list[Epoch]:
-    """Clone an expert with the acting part of an algorithm's policy, and return the losses of all epochs.
+    """Train the acting part of an algorithm's policy to clone an expert; return the losses of all epochs.
 
-    The parameters with the best validation loss are taken; it ends early after an epoch for which
-    ``on_epoch`` returns True. Critics, targets' other parts and optimizers stay as they are, and so does what
-    the expert does not teach: a standard deviation that is no function of the state.
+    The policy gets the parameters with the best validation loss. Cloning stops early after an epoch for which
+    ``on_epoch`` returns True. Critics, their targets and optimizers do not change. Neither does a standard
+    deviation that is independent of the state, which an expert does not teach.
 
-    Raises `ZooError` for other spaces, and `NotFiniteError` where a parameter is NaN or infinite.
+    Raises `ZooError` for other spaces, and `NotFiniteError` if a parameter is NaN or infinite.
     """
     config = config if isinstance(config, PretrainConfig) else build(PretrainConfig, config, "pretrain")
     data, rng = chosen_episodes(dataset, algorithm, config), own_generator(algorithm.seed)
     update_normalizer(algorithm, data)
     demonstrations = Demonstrations(data, algorithm, config.validation_fraction, rng)
-    policy = copy.deepcopy(algorithm.acting.policy)  # whose parameters lie in another vector
+    policy = copy.deepcopy(algorithm.acting.policy)  # its parameters are in a separate vector
     cloning = Cloning(policy, config)
     runtime = Runtime(device=str(algorithm.device), compile=False, threads="auto")
     n_rows = config.n_epochs * len(demonstrations.train)

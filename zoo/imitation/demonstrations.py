@@ -1,4 +1,4 @@
-"""Expert data as a policy learns from them: its inputs, and the expert's actions."""
+"""Expert data as training data for a policy: policy inputs and the expert's actions."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Array = np.ndarray
 
 @dataclass
 class EpisodeChoice:
-    """Hyperparameters of all that learns from an expert: which of its episodes to use."""
+    """Hyperparameters that choose an expert's episodes, for every algorithm that learns from one."""
 
     n_episodes: int | None = hyperparameter(None, "episodes to use, the first ones; null: all", ge=1)
-    min_return: float | None = hyperparameter(None, "use only episodes that return so much; null: all")
+    min_return: float | None = hyperparameter(None, "use only episodes with at least this return; null: all")
 
 
 def chosen_episodes(dataset: Dataset, agent: Agent, choice: EpisodeChoice) -> ExpertData:
-    """Return the episodes that the agent is to learn from.
+    """Return the episodes from which the agent learns.
 
-    Raises `ZooError` for other spaces than the agent's, or none; `ZooWarning` warns of too few.
+    Raises `ZooError` for spaces that differ from the agent's or if no episode is left; warns of too few.
     """
     data = dataset if isinstance(dataset, ExpertData) else read_expert(dataset, agent.spaces)
     data.check_spaces(*agent.spaces)
@@ -42,30 +42,30 @@ def chosen_episodes(dataset: Dataset, agent: Agent, choice: EpisodeChoice) -> Ex
 
 
 def without_dataset(agent: Agent) -> ZooError:
-    """Return the error where an agent has no dataset to learn from."""
+    """Return the error for an agent without a dataset to learn from."""
     return ZooError(f"{agent.name} learns from expert data: dataset=PATH (zoo expert agent=… records it)")
 
 
 def stored_actions(data: ExpertData, agent: Agent) -> Arrays:
-    """Return the expert's actions as buffers store the agent's."""
+    """Return the expert's actions in the form in which buffers store the agent's."""
     actions = nested(data.action_space, data.actions) if is_composite(data.action_space) else data.actions
     return agent.action_adapter.from_env(actions)
 
 
 def own_generator(seed: int) -> np.random.Generator:
-    """Return the generator from which a cloning draws validation episodes, and a pretraining its minibatches.
+    """Return the generator of validation episodes, and of the minibatches of pretraining.
 
-    It is another one than that of a run, which learns as it would without, and than that of `predict`.
+    It is separate from the generators of the run and of `predict`, whose random numbers stay the same.
     """
     return np.random.default_rng((seed, 2))
 
 
 class Demonstrations:
-    """Tensors with a row a step; for a recurrent policy a row a sequence, (rows, time, …).
+    """Tensors with one row per step or, for a recurrent policy, per sequence, (rows, time, …).
 
-    Those are as long as `USUAL_CHUNK` at most, and filled up with the last step of their episode, which has
-    the ``weights`` 0 there. ``train`` and ``validation`` say which rows are whose: an episode is one's alone,
-    and a single episode is not split.
+    A sequence has at most `USUAL_CHUNK` steps. It is padded with its episode's last step, where the mask
+    ``weights`` is 0. ``train`` and ``validation`` are the rows of either set: an episode is in only one of
+    them, and a single episode is not split.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Demonstrations:
         length = min(USUAL_CHUNK, int(data.lengths.max())) if self.is_recurrent else 1
         n_chunks = -(-data.lengths // length)
         self._chunks = np.concatenate([np.arange(n) for n in n_chunks])
-        """The index within its episode of each row's sequence."""
+        """Index of each row's sequence within its episode."""
         episodes = np.repeat(np.arange(data.n_episodes), n_chunks)
         first = data.starts[episodes] + length * self._chunks
         steps = first[:, None] + np.arange(length)
@@ -101,20 +101,20 @@ class Demonstrations:
 
     @property
     def n_train(self) -> int:
-        """Steps that are learned from in an epoch."""
+        """Training steps in an epoch."""
         if not self.is_recurrent:
             return len(self.train)
         return int(self.tensors["weights"][torch.from_numpy(self.train)].sum())
 
     def minibatches(self, rng: np.random.Generator, batch_size: int) -> Array:
-        """Return rows (batches, size) that have each row of `train` once, a few of them twice to be even."""
+        """Return rows (batches, size): each row of `train` once, a few twice to fill the last batch."""
         size = min(max(1, batch_size // self.steps_a_row), len(self.train))
         n_batches = -(-len(self.train) // size)
         return np.resize(rng.permutation(self.train), (n_batches, size))
 
     @torch.no_grad()
     def update_states(self, policy: nn.Module) -> None:
-        """Compute the recurrent state of the present policy before each sequence: ``states``."""
+        """Compute ``states``: the current policy's recurrent state before each sequence."""
         if not self.is_recurrent:
             return
         states = policy.initial_state(len(self._chunks)).to(self.tensors["weights"].device)  # type: ignore[operator]
@@ -128,7 +128,7 @@ class Demonstrations:
 
 
 def update_normalizer(agent: Agent, data: ExpertData | None) -> None:
-    """Update a normaliser that has seen nothing yet by the expert's observations, unless it is frozen."""
+    """Update a normaliser that has no observations yet with the expert's, unless it is frozen."""
     if data is None or agent.normalizer is None or agent.normalizer.has_seen_observations:
         return
     if agent.envs is None or is_training(agent.envs.given_env):
@@ -144,7 +144,7 @@ def validation_episodes(n_episodes: int, fraction: float, rng: np.random.Generat
 
 
 def stored(observations: Arrays, spec: Any) -> Arrays:
-    """Return observations in the types in which buffers store them."""
+    """Return observations in the dtypes in which buffers store them."""
     arrays = allocate(spec, (n_rows(observations),))
     assign(arrays, slice(None), observations)
     return arrays

@@ -1,7 +1,7 @@
 """The reward model of generative adversarial imitation: the discriminator's network, loss, data and rewards.
 
-It is trained to tell state-action pairs of an expert (label 1) from those of the policy (label 0); what the
-policy is rewarded with grows with how much a pair looks like the expert's.
+It is trained to distinguish an expert's state-action pairs (label 1) from the policy's (label 0). The reward
+of a pair grows with the probability that it is the expert's.
 """
 
 from __future__ import annotations
@@ -40,39 +40,39 @@ Array = np.ndarray
 Numbers = Mapping[str, Tensor]
 
 ACTIONS = "actions"
-"""The name of an input beside those of the observation, which are called ``seen`` and its key."""
+"""Name of the actions among the inputs; an observation's inputs are named ``seen`` and its key."""
 
 NUMBERS_AT_ONCE = 2**24  # numbers of observations in one forward pass without gradients
 
 SMALLEST_VARIANCE = 1e-4
-"""Added to the variance of what is observed: a number that hardly changes should not be magnified."""
+"""Added to the variance of observations, so that a nearly constant input is not magnified."""
 
 
 @dataclass
 class DiscriminatorConfig(EpisodeChoice):
     """Hyperparameters of the discriminator."""
 
-    d_step: int = hyperparameter(1, "gradient steps of the discriminator each time", ge=1)
-    d_learning_rate: ScheduleValue = hyperparameter(3e-4, "step size of its Adam", ge=0)
+    d_step: int = hyperparameter(1, "gradient steps of the discriminator per training", ge=1)
+    d_learning_rate: ScheduleValue = hyperparameter(3e-4, "step size of the discriminator's Adam", ge=0)
     d_batch_size: int | None = hyperparameter(
         None,
-        "pairs of the policy in one of its steps, and as many of the expert; null: a rollout's, over d_step",
+        "policy's pairs per gradient step, and as many of the expert's; null: a rollout's size / d_step",
         unit="steps",
         ge=1,
     )
     d_net_arch: list[int] = hyperparameter(
-        help="its hidden layers, after the encoder", default_factory=lambda: [100, 100]
+        help="hidden layers of the discriminator, after the encoder", default_factory=lambda: [100, 100]
     )
-    d_activation: str = hyperparameter("tanh", "non-linearity between them", choices=ACTIVATIONS)
-    d_ent_coef: float = hyperparameter(1e-3, "weight of its outputs' entropy bonus", ge=0)
+    d_activation: str = hyperparameter("tanh", "non-linearity of the hidden layers", choices=ACTIVATIONS)
+    d_ent_coef: float = hyperparameter(1e-3, "coefficient of the entropy bonus of its outputs", ge=0)
     d_gradient_penalty: float = hyperparameter(
-        0.0, "weight of (‖∇D‖ − 1)² between pairs of policy and expert; 10 is usual, 0: none", ge=0
+        0.0, "coefficient of (‖∇D‖ − 1)² between pairs of policy and expert; often 10, 0: none", ge=0
     )
-    d_spectral_norm: bool = hyperparameter(False, "its weights divided by their largest singular value")
+    d_spectral_norm: bool = hyperparameter(False, "divide its weights by their largest singular value")
 
 
 class Discriminator(RewardModel):
-    """The discriminator of ``agent``, and the expert's steps; it learns after every ``g_step`` rollouts."""
+    """Discriminator of ``agent`` with the expert's data; it is trained after every ``g_step`` rollouts."""
 
     def __init__(self, config: Any, data: ExpertData, agent: OnPolicyAlgorithm) -> None:
         super().__init__(config, agent)
@@ -111,7 +111,7 @@ class Discriminator(RewardModel):
 
     @torch.no_grad()
     def rewards_of(self, observations: Arrays, actions: Arrays) -> Array:
-        """Return −log(1 − D), (n,), of raw observations and actions: large for what looks like the expert."""
+        """Return −log(1 − D), (n,), of raw observations and actions: large for expert-like pairs."""
         rewards = []
         for rows in split_rows(self._seen(observations, actions), self._rows_at_once):
             numbers = self.network.numbers(to_tensors(rows, self.device))
@@ -126,7 +126,7 @@ class Discriminator(RewardModel):
     # -- learning ---------------------------------------------------------------------------------------
 
     def update(self, rollout: RewardRollout) -> None:
-        """Learn from the last of ``g_step`` rollouts, and as much of the expert."""
+        """Learn from the last of ``g_step`` rollouts and as many of the expert's steps."""
         self.n_rollouts += 1
         if self.n_rollouts % self.config.g_step:
             return
@@ -146,11 +146,11 @@ class Discriminator(RewardModel):
         rng: np.random.Generator,
         share: Callable[[Array], Array],
     ) -> dict[str, Any]:
-        """Return rows for `step` of policy and expert: ``shape`` is (steps, size of a batch).
+        """Return rows of policy and expert for `step`; ``shape`` is (steps, batch size).
 
-        ``policy`` are raw ``observations`` and ``actions`` as the environment takes them, (n, …), of what the
-        policy did. The statistics take in both, of all workers: ``share`` turns this one's vector (m,) into
-        those of all, (workers, m).
+        ``policy`` holds the policy's raw ``observations`` and its ``actions`` as the environment takes them,
+        (n, …). All ranks' pairs update the statistics, the expert's too: ``share`` turns this rank's vector
+        (m,) into all ranks' vectors, (ranks, m).
         """
         pairs, batches = {}, {}
         expert = {"observations": self.data.observations, "actions": self.data.actions}
@@ -183,9 +183,9 @@ class Discriminator(RewardModel):
     def loss(
         self, network: Any, policy: Numbers, expert: Numbers, mix: Tensor | None, shared: Any
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss on equally many pairs of policy and expert, as floats, and its terms.
+        """Return the loss on equally many pairs of policy and expert, encoded as floats, and its terms.
 
-        ``mix`` (n,) is the share of the expert in the mixtures at which the gradient is penalised.
+        ``mix`` (n,) is the expert's share in the mixtures at which the gradient is penalised.
         """
         config = self.config
         both = {name: torch.cat([policy[name], expert[name]]) for name in policy}
@@ -205,15 +205,15 @@ class Discriminator(RewardModel):
         return loss, metrics
 
     def logits(self, network: Any, numbers: Numbers, shared: Any) -> Tensor:
-        """Return the logits (n,) of the discriminator at the parameters that ``network`` has."""
+        """Return the discriminator's logits (n,) with the parameters of ``network``."""
         return network(numbers) if self.spectral is None else network(numbers, shared["directions"])
 
     def _gradient_penalty(
         self, network: Any, policy: Numbers, expert: Numbers, mix: Tensor, shared: Any
     ) -> Tensor:
-        """Return the mean of (‖∇D‖ − 1)² where each pair of one is mixed with one of the other.
+        """Return the mean of (‖∇D‖ − 1)² at mixtures of a policy's and an expert's pair.
 
-        It is equation 3 of Gulrajani et al. 2017 (https://arxiv.org/abs/1704.00028), of the logits.
+        It is equation 3 of Gulrajani et al. 2017 (https://arxiv.org/abs/1704.00028), with logits as D.
         """
         mixed = {}
         for name, numbers in policy.items():
@@ -225,7 +225,7 @@ class Discriminator(RewardModel):
         return ((squares + 1e-12).sqrt() - 1.0).square().mean()
 
     def _seen(self, observations: Arrays, actions: Arrays) -> dict[str, Arrays]:
-        """Return raw observations as the discriminator reads them, beside the actions."""
+        """Return the discriminator's inputs: normalised observations, and actions."""
         observations = self.statistics.normalize_observations(observations)
         return {"observations": stored(observations, self.spec), "actions": actions}
 
@@ -253,7 +253,7 @@ class EpisodeSums:
         self.rewards = np.zeros(n_envs)
 
     def add(self, rewards: Array, dones: Array) -> Array:
-        """Add steps (n_steps, n_envs); return the sums of the episodes that ended, step by step."""
+        """Add steps (n_steps, n_envs); return the sums of the episodes that ended, in order of time."""
         finished = []
         for step_rewards, is_done in zip(rewards, dones, strict=True):
             self.rewards += step_rewards
@@ -263,22 +263,22 @@ class EpisodeSums:
 
 
 def drawn_rows(n_rows: int, n: int, rng: np.random.Generator) -> Array:
-    """Return ``n`` of so many rows in a random order, each at most once as long as there are enough."""
+    """Draw ``n`` of ``n_rows`` rows in random order, without repetition if there are enough."""
     return rng.choice(n_rows, n, replace=False) if n <= n_rows else np.resize(rng.permutation(n_rows), n)
 
 
 def cross_entropy(policy_logits: Tensor, expert_logits: Tensor) -> Tensor:
-    """Return −log(1 − D) of the policy's pairs plus −log D of the expert's, means of each (equation 17)."""
+    """Return mean −log(1 − D) of the policy's pairs plus mean −log D of the expert's (equation 17)."""
     return F.softplus(policy_logits).mean() + F.softplus(-expert_logits).mean()
 
 
 def entropy(logits: Tensor) -> Tensor:
-    """Return the entropy (n,) of who acted, by the logits of its being the expert."""
+    """Return the entropy (n,) of the label, expert or policy, from the logits of the expert."""
     return F.softplus(logits) - logits * torch.sigmoid(logits)
 
 
 def by_path(space: Any, actions: Any) -> Arrays:
-    """Return actions as the environment takes them; of a Tuple or Dict space by path, as experts' are."""
+    """Return actions as the environment takes them; of a Tuple or Dict space by path, as in expert data."""
     return dict(parts_of(space, actions)) if is_composite(space) else actions
 
 
@@ -286,7 +286,7 @@ def by_path(space: Any, actions: Any) -> Arrays:
 
 
 class BoxActions(nn.Module):
-    """Box actions as the environment takes them, in half widths of their bounds where these are finite."""
+    """Scales Box actions to −1 to 1 where their bounds are finite."""
 
     middle: Tensor
     half_width: Tensor
@@ -306,11 +306,10 @@ class BoxActions(nn.Module):
 
 
 class DiscriminatorNetwork(nn.Module):
-    """Logits of an expert's having acted: positive where that is likelier than that the policy did.
+    """Network with one logit: positive if the expert more likely took the action than the policy did.
 
-    Observations are read as policies read them, images by a CNN where ``policy`` has one; actions with parts
-    to choose from are written one-hot. Hidden layers have the widths ``net_arch``, and Glorot's initial
-    weights.
+    Observations are encoded as in policies, images by a CNN if ``policy`` has one. Discrete actions are
+    one-hot. Hidden layers have the widths ``net_arch`` and Glorot initialisation.
     """
 
     def __init__(
@@ -348,8 +347,8 @@ class DiscriminatorNetwork(nn.Module):
     def numbers(self, rows: Mapping[str, Any]) -> dict[str, Tensor]:
         """Encode inputs as floats (actions one-hot), so that policy and expert can be interpolated.
 
-        ``rows`` have ``observations`` (n, *shape), normalised where they shall be, and ``actions`` as the
-        environment takes them, of a Tuple or Dict space by path.
+        ``rows`` holds ``observations`` (n, *shape), already normalised, and ``actions`` as the environment
+        takes them, for a Tuple or Dict space keyed by path.
         """
         observations, actions = rows["observations"], rows["actions"]
         numbers: dict[str, Tensor] = {}
@@ -365,7 +364,7 @@ class DiscriminatorNetwork(nn.Module):
         return {**numbers, ACTIONS: torch.cat(written, dim=-1)}
 
     def forward(self, numbers: Numbers) -> Tensor:
-        """Return logits (n,) of `numbers`."""
+        """Return the logits (n,) for the output of `numbers`."""
         features = [
             reader(numbers[f"seen {key}"]) if isinstance(reader, NatureCnn) else numbers[f"seen {key}"]
             for key, reader in zip(self.keys, self.readers, strict=True)

@@ -1,9 +1,9 @@
-"""Expert data: whole episodes of an expert, to imitate, and their files: Zoo's own, and Stable-Baselines'.
+"""Expert data: whole episodes of an expert, to imitate, and their files in Zoo's or Stable-Baselines' format.
 
-Zoo's is one compressed NumPy archive, laid out as Stable-Baselines' are, with a card. ``obs``, ``actions``
-(of dictionaries and tuples ``obs/<key>``, ``actions/<path>``), ``rewards``, ``episode_starts`` and
-``action_masks`` have a row a step; ``episode_returns``, ``episode_terminated`` and ``episode_successes`` an
-entry an episode. ``card.json`` has both spaces, and what else was written down.
+Zoo's file is one compressed NumPy archive: Stable-Baselines' arrays, and a card. These have one row per step:
+``obs``, ``actions`` (for dictionaries and tuples ``obs/<key>``, ``actions/<path>``), ``rewards``,
+``episode_starts`` and ``action_masks``. These have one entry per episode: ``episode_returns``,
+``episode_terminated`` and ``episode_successes``. ``card.json`` holds both spaces and other metadata.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ OPTIONAL = {
     "action_masks": "action_masks",
 }
 STABLE_BASELINES = ("actions", "obs", "rewards", "episode_returns", "episode_starts")
-"""What the archives of Stable-Baselines' `generate_expert_traj` hold."""
+"""Arrays in the archives of Stable-Baselines' `generate_expert_traj`."""
 
 
 @dataclass(frozen=True)
 class ExpertData:
-    """Whole episodes, one after another; arrays have a row a step, (n_steps, …), or an episode.
+    """Whole episodes, one after another; arrays have one row per step, (n_steps, …), or per episode.
 
-    ``observations`` are raw: never normalised. ``actions`` are those that the environment was given; those of
-    a Tuple or Dict space are a dictionary of arrays, by the paths of `zoo.envs.spaces`. None is
-    unknown. Raises `ZooError` for what does not fit together.
+    ``observations`` are raw, never normalised. ``actions`` are as the environment takes them; for a Tuple or
+    Dict space they are a dictionary of arrays, keyed by the paths of `zoo.envs.spaces`. None means unknown.
+    Raises `ZooError` for arrays that do not fit together.
     """
 
     observation_space: Space
@@ -72,18 +72,18 @@ class ExpertData:
     returns: Array
     """Sum of each episode's rewards."""
     terminated: Array | None = None
-    """Whether each episode ended by itself, not by a time limit."""
+    """Whether each episode terminated; False if it was truncated."""
     successes: Array | None = None
     """Whether each episode reached its goal."""
     action_masks: Array | None = None
     """Which actions were valid, (n_steps, mask_size)."""
     card: dict[str, Any] = field(default_factory=dict)
-    """``env``, ``source`` and whatever else was written down, as JSON has it."""
+    """``env``, ``source`` and other metadata, as JSON values."""
 
     def __post_init__(self) -> None:
         problem = _problem(self)
         if problem is not None:
-            raise ZooError(f"expert data that can't be right: {problem}")
+            raise ZooError(f"invalid expert data: {problem}")
 
     @property
     def n_steps(self) -> int:
@@ -106,7 +106,7 @@ class ExpertData:
         return starts
 
     def only(self, episodes: Array) -> ExpertData:
-        """Return these episodes (numbers, in the order that is wanted)."""
+        """Return the episodes with these numbers, in this order."""
         of_episode = np.split(np.arange(self.n_steps), self.starts[1:])
         steps = np.concatenate([of_episode[i] for i in episodes])
         chosen: dict[str, Any] = {}
@@ -122,10 +122,9 @@ class ExpertData:
     def filtered(
         self, *, min_return: float | None = None, successes_only: bool = False, n_episodes: int | None = None
     ) -> ExpertData:
-        """Return the episodes that are good enough, the first ``n_episodes`` of them.
+        """Return the first ``n_episodes`` episodes that pass the filters.
 
-        Raises `ZooError` if there are none, or it is unknown which succeeded; `ZooWarning` warns of fewer
-        than ``n_episodes``.
+        Raises `ZooError` if none passes, or if successes are unknown; warns of fewer than ``n_episodes``.
         """
         if successes_only and self.successes is None:
             raise ZooError("successes_only: the expert data does not say which episodes succeeded")
@@ -141,7 +140,7 @@ class ExpertData:
     def check_spaces(
         self, observation_space: Space, action_space: Space, name: str = "the expert data"
     ) -> None:
-        """Raise `ZooError`, with what differs, for an environment of other spaces."""
+        """Raise `ZooError`, naming the difference, for an environment of other spaces."""
         mine = self.observation_space, self.action_space
         difference = interfaces_differ(mine, (observation_space, action_space))
         if difference is not None:
@@ -161,11 +160,11 @@ def nothing_left(returns: Array, min_return: float | None, successes_only: bool)
 
 
 def too_few(n_episodes: int, n_good: int, n_wanted: int) -> str:
-    """Return the message for fewer good episodes than are wanted."""
+    """Return the message for fewer good episodes than requested."""
     return f"{n_wanted:,} episodes were wanted; {n_good:,} of {n_episodes:,} are good enough"
 
 
-# -- what can't be right ----------------------------------------------------------------------------------
+# -- checks -----------------------------------------------------------------------------------------------
 
 
 def _problem(data: ExpertData) -> str | None:
@@ -208,10 +207,10 @@ def _problem(data: ExpertData) -> str | None:
 
 
 def first_wrong(space: Any, values: Array, *, within_bounds: bool = True) -> int | None:
-    """Return the first row (n, *shape) that is no value of the space, None if there is none.
+    """Return the index of the first row of values (n, *shape) outside the space, or None.
 
-    Observations that are numbers (Box) may lie outside their bounds, as those of many environments do, but
-    have to be finite.
+    Without ``within_bounds``, floats of a Box may lie outside their bounds, as observations of many
+    environments do, but they have to be finite.
     """
     if values.dtype.kind not in "biuf":
         return 0
@@ -243,9 +242,9 @@ def _forbidden(space: Space, actions: Arrays, masks: Array) -> Array:
 
 
 def values_of(space: Space, array: Array, name: str, *, within_bounds: bool = True) -> Array:
-    """Return an array (n, …) of values in the space's shape and type, if at most sides of length one differ.
+    """Return values (n, …) in the space's shape and dtype; sides of length one may differ.
 
-    Raises `ZooError` for any other shape (that of a transposed image), and for what is no value of the space.
+    Raises `ZooError` for any other shape, such as a transposed image's, and for values outside the space.
     """
     shape = tuple(space.shape or ())
     if [size for size in array.shape[1:] if size != 1] != [size for size in shape if size != 1]:
@@ -262,7 +261,7 @@ def values_of(space: Space, array: Array, name: str, *, within_bounds: bool = Tr
 
 
 def write_expert(path: str | Path, data: ExpertData) -> Path:
-    """Write expert data whole or not at all, and return where. Raises `ZooError`."""
+    """Write expert data whole or not at all, and return the path. Raises `ZooError`."""
     path = Path(path)
     if path.suffix != ".npz":
         raise ZooError(f"expert data are written to a file that ends in .npz, not to {one_line(path)}")
@@ -285,10 +284,10 @@ def write_expert(path: str | Path, data: ExpertData) -> Path:
 
 
 def read_expert(path: str | Path, spaces: Spaces | None = None) -> ExpertData:
-    """Read Zoo's or Stable-Baselines' ``.npz``; nothing in it is run.
+    """Read Zoo's or Stable-Baselines' ``.npz``; no code in it is run.
 
-    ``spaces`` are those of the environment to learn in, of observations and actions: data of others are
-    refused. Stable-Baselines' files do not say theirs. Raises `ZooError` for what is missing or damaged.
+    ``spaces`` are the environment's observation and action space: data of other spaces are refused.
+    Stable-Baselines' files need them, as they hold no spaces. Raises `ZooError` for missing or damaged files.
     """
     path = Path(path).expanduser()
     with opened_npz(path) as npz:
@@ -307,7 +306,7 @@ def read_expert(path: str | Path, spaces: Spaces | None = None) -> ExpertData:
 
 
 def _read_own(npz: NpzFile, path: Path, env_spaces: Spaces | None) -> ExpertData:
-    content: Any = npz[CARD]  # bytes, as it is no array
+    content: Any = npz[CARD]  # bytes: it is not an array
     card = parse_json(content)
     if card.get("format") != FORMAT:
         raise ZooError(
@@ -344,7 +343,7 @@ def _assembled(npz: NpzFile, card: dict[str, Any]) -> ExpertData:
 
 
 def _named(prefix: str, column: Arrays) -> dict[str, Array]:
-    """Return the arrays of a column by their names in the archive."""
+    """Return the arrays of a column, keyed by their names in the archive."""
     if isinstance(column, Mapping):
         return {f"{prefix}/{key}": array for key, array in column.items()}
     return {prefix: column}
@@ -376,11 +375,11 @@ def _read_stable_baselines(npz: NpzFile, path: Path, env_spaces: Spaces | None) 
     observation_space, action_space = env_spaces
     actions = arrays["actions"]
     if isinstance(action_space, spaces.Box) and actions.dtype.kind in "biuf":
-        actions = actions.clip(action_space.low, action_space.high)  # as the environment took them
+        actions = actions.clip(action_space.low, action_space.high)  # as they reached the environment
     try:
         for space in env_spaces:
             if not isinstance(space, PLAIN):
-                raise ZooError(f"Stable-Baselines' files hold nothing of {describe(space)}")
+                raise ZooError(f"Stable-Baselines' files can't hold values of {describe(space)}")
         return ExpertData(
             observation_space,
             action_space,
@@ -395,13 +394,13 @@ def _read_stable_baselines(npz: NpzFile, path: Path, env_spaces: Spaces | None) 
         raise ZooError(f"{one_line(path)} does not fit: {error}") from error
 
 
-# -- for people -------------------------------------------------------------------------------------------
+# -- summary ----------------------------------------------------------------------------------------------
 
 N_BINS, BAR_WIDTH = 10, 40
 
 
 def summary(data: ExpertData) -> str:
-    """Return a table about the data, and under it the histogram of its returns."""
+    """Return a table about the data, followed by a histogram of its returns."""
     source = data.card.get("source") or "?"
     if isinstance(source, Mapping):
         source = ", ".join(f"{key} {one_line(value, 80)}" for key, value in source.items())
@@ -417,14 +416,14 @@ def summary(data: ExpertData) -> str:
     if data.successes is not None:
         rows.append(("successes", f"{data.successes.mean():.0%}"))
     if data.terminated is not None:
-        rows.append(("cut short", f"{1 - data.terminated.mean():.0%}"))
+        rows.append(("truncated", f"{1 - data.terminated.mean():.0%}"))
     width = max(len(name) for name, _ in rows)
     table = [f"{name:<{width}}  {value}" for name, value in rows]
     return "\n".join([*table, "", "returns", *histogram(data.returns)])
 
 
 def histogram(values: np.ndarray) -> list[str]:
-    """Return a line a bin: its bounds, a bar, and how many of the values are in it; one if all are equal."""
+    """Return one line per bin: its bounds, a bar and the number of values; a single line if all are equal."""
     if values.min() == values.max():
         return [f"  {decimal(float(values[0]))}  {'█' * BAR_WIDTH}  {len(values):,}"]
     counts, edges = np.histogram(values, N_BINS)

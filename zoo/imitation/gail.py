@@ -1,9 +1,9 @@
 """Generative adversarial imitation learning (Ho and Ermon 2016, https://arxiv.org/abs/1606.03476).
 
-A discriminator learns to tell what an expert did from what the policy does, and the policy, the *generator*,
-learns to be taken for the expert: its rewards are not the environment's, but grow with how expert-like the
-discriminator finds a pair of observation and action. The generator is any on-policy algorithm: `GAIL` is that
-algorithm with the discriminator as its reward model, and all hyperparameters of both in one config.
+A discriminator learns to distinguish the expert's actions from the policy's. The policy, called *generator*,
+learns to imitate the expert: the discriminator replaces the environment's reward by one that is larger for
+expert-like pairs of observation and action. The generator is any on-policy algorithm. `GAIL` is the generator
+with the discriminator as its reward model, and one config holds the hyperparameters of both.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ GENERATORS = ("trpo", "ppo2", "ppo1", "a2c", "acktr")  # the algorithms that can
 
 @dataclass
 class GAILConfig(DiscriminatorConfig):
-    """Hyperparameters of GAIL, in addition to those of its generator."""
+    """Hyperparameters of GAIL, in addition to its generator's."""
 
     generator: str = hyperparameter(
         "trpo",
-        "the algorithm that learns from the imitation reward; its hyperparameters stand beside these",
+        "algorithm that learns from the imitation reward; its hyperparameters are in this section, too",
         choices=GENERATORS,
     )
     g_step: int = hyperparameter(
-        3, "updates of the generator, each on a new rollout, between those of the discriminator", ge=1
+        3, "generator updates, each on a new rollout, per training of the discriminator", ge=1
     )
 
     @classmethod
     def variant(cls, values: Mapping[str, Any], where: str) -> type[Any]:
-        """Return the config of GAIL with the generator that ``values`` name, TRPO if they name none."""
+        """Return the config class of GAIL with the generator named in ``values``, by default TRPO."""
         name = values.get("generator", cls.generator)
         if name in GENERATORS:
             return config_with(name)
@@ -55,7 +55,7 @@ class GAILConfig(DiscriminatorConfig):
 
 @functools.cache
 def config_with(generator: str) -> type[Any]:
-    """Make the config with the hyperparameters of GAIL and of a generator."""
+    """Make the config class with the hyperparameters of GAIL and of a generator."""
     names: dict[str, Any] = {"__module__": __name__, "__doc__": GAILConfig.__doc__, "reward_model": None}
     names["__annotations__"] = {"reward_model": "ClassVar[None]"}  # the discriminator is the reward model
     bases = algorithm_class(generator).config_class, GAILConfig
@@ -63,17 +63,17 @@ def config_with(generator: str) -> type[Any]:
 
 
 class GAIL(OnPolicyAlgorithm):
-    """Generative adversarial imitation of the expert of ``dataset``, `ExpertData` or a file of it.
+    """Generative adversarial imitation of the expert in ``dataset``: `ExpertData` or the path of its file.
 
-    ``generator`` names the algorithm that learns, "trpo" unless another is given: the model is of its
-    class, too. Hyperparameters are the discriminator's and that algorithm's. Without a dataset it can act,
-    not learn.
+    ``generator`` names the algorithm that learns, by default "trpo"; the model is an instance of its class,
+    too. Hyperparameters are the discriminator's and the generator's. Without a dataset it can act, but not
+    learn.
     """
 
     name = "gail"
     config_class: ClassVar[type[Any]] = config_with("trpo")
     learns_from_experts = True
-    search_space = searched(  # of the discriminator, and what all generators have
+    search_space = searched(  # the discriminator's, and those of every generator
         OnPolicyAlgorithm.search_space,
         ranges("powers", n_steps=(128, 2048)) | ranges("even", g_step=(1, 4), ent_coef=(0.0, 0.1)),
         ranges("log", d_step=(1, 16), d_ent_coef=(1e-4, 0.1)),
@@ -87,7 +87,7 @@ class GAIL(OnPolicyAlgorithm):
         generator = options.get("generator", "trpo") if config is None else config.generator
         if generator in GENERATORS:
             cls = with_generator(cls, generator)  # type: ignore[arg-type]
-        return object.__new__(cls)  # of no generator that is known: see `GAILConfig.variant`
+        return object.__new__(cls)  # an unknown generator: `GAILConfig.variant` raises
 
     def __init__(
         self, policy: Policy = "MlpPolicy", env: Any = None, dataset: Dataset | None = None, **options: Any
@@ -97,7 +97,7 @@ class GAIL(OnPolicyAlgorithm):
             self.set_expert(dataset)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reduced(self, type(self).__mro__[1])  # which has a name in its module
+        return reduced(self, type(self).__mro__[1])  # the class that its module has by name
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
         n_trainings = total_timesteps / (self.buffer.n_steps * self.n_envs * self.config.g_step)
@@ -110,7 +110,7 @@ class GAIL(OnPolicyAlgorithm):
     def set_expert(self, dataset: Dataset) -> None:
         """Imitate this expert from now on, with a new discriminator.
 
-        Raises `ZooError` for data of other spaces, and where no episode is good enough.
+        Raises `ZooError` for data of other spaces, or if no episode is good enough.
         """
         self.set_reward_model(Discriminator(self.config, chosen_episodes(dataset, self, self.config), self))
 
@@ -119,7 +119,7 @@ class GAIL(OnPolicyAlgorithm):
         return self._with_expert().rewards_of(observations, by_path(self.action_space, actions))
 
     def _with_expert(self) -> Discriminator:
-        """Return the discriminator. Raises `ZooError` where there is no expert to learn from."""
+        """Return the discriminator. Raises `ZooError` without an expert to learn from."""
         if self.discriminator is None:
             raise without_dataset(self)
         return self.discriminator
@@ -131,5 +131,5 @@ class GAIL(OnPolicyAlgorithm):
 
 @functools.cache
 def with_generator(cls: type[GAIL], generator: str) -> type[GAIL]:
-    """Make the class of GAIL, or of a subclass, that learns as a generator does."""
+    """Make the class that combines GAIL, or a subclass of it, with a generator's class."""
     return type(cls.__name__, (cls, algorithm_class(generator)), {"config_class": config_with(generator)})

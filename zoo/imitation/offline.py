@@ -1,6 +1,6 @@
-"""Learning from a dataset: an off-policy algorithm whose replay buffer is filled once, from expert data.
+"""Offline learning: an off-policy algorithm whose replay buffer is filled once, from expert data.
 
-``class OfflineTD3(OfflineAlgorithm, TD3)`` is one. A step of its run is a gradient step, not one of an env.
+For example ``class OfflineTD3(OfflineAlgorithm, TD3)``. A step of its run is a gradient step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from zoo.imitation.expert_data import Dataset, ExpertData
 
 
 class OfflineAlgorithm(OffPolicyAlgorithm):
-    """Learns from ``dataset``; its config derives from `EpisodeChoice`, too, with ``learning_starts=0``."""
+    """Base class for learning from ``dataset``.
+
+    Its config also derives from `EpisodeChoice`, and has ``learning_starts=0``.
+    """
 
     can_share = False
     learns_from_experts = True
@@ -63,7 +66,7 @@ class OfflineAlgorithm(OffPolicyAlgorithm):
 
 
 def fill(buffer: ReplayBuffer, data: ExpertData, actions: Any) -> None:
-    """Store all steps, but not the last of truncated episodes: nobody recorded what followed."""
+    """Store all steps but the last ones of truncated episodes, whose next observations are unknown."""
     if data.terminated is None:
         raise ZooError("values can't be learned from expert data that does not say which episodes terminated")
     terminated, is_known = np.zeros(data.n_steps, np.bool_), np.ones(data.n_steps, np.bool_)

@@ -1,4 +1,4 @@
-"""Steps any vector environment, in any autoreset mode, for algorithms and evaluation."""
+"""Adapters that step any vector environment, in any autoreset mode, for algorithms and evaluation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def make_adapter(env: VectorEnv[Any, Any, Any], monitor: EpisodeMonitor | None = None) -> VecEnvAdapter:
-    """Return the adapter of Zoo's own vector environments, or the one of all others."""
+    """Make the adapter for one of Zoo's vector environments, or for any other."""
     if not isinstance(env, VectorEnv):
         raise ZooError(
             f"expected a gymnasium.vector.VectorEnv, got {type(env).__name__}; make_vec_env makes one"
@@ -54,20 +54,20 @@ class VecEnvAdapter(ABC):
     """Steps a vector environment, returns each step as a `Transition` and records the episodes.
 
     Actions are values of the action space itself. A `VecNormalize` is unwrapped: ``env`` and all values are
-    raw, ``normalizer`` is its statistics. ``observations`` are the latest ones, None before the first reset.
+    raw, and ``normalizer`` holds its statistics. ``observations`` are None before the first reset.
     """
 
     is_replayable: ClassVar[bool] = False
-    """Whether there is a `ReplayableAdapter.state`: not where environments are reset out of reach."""
+    """Whether its state can be saved and restored: see `ReplayableAdapter.state`."""
     next_step_autoreset = False
-    """Whether the step after an episode's end merely resets."""
+    """Whether the step after an episode's end only resets."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any], monitor: EpisodeMonitor | None) -> None:
-        self.given_env = env  # some releases of Gymnasium close an environment whose wrapper is forgotten
+        self.given_env = env  # some releases of Gymnasium close an environment when its wrapper is freed
         self.monitor: EpisodeMonitor | None = monitor or attached(env, "monitor")
         self._info_keywords: tuple[str, ...] = tuple(attached(env, "info_keywords") or ())
         self.n_frames: int = attached(env, "frame_stack") or 1
-        """How many frames an observation shows, the newest last."""
+        """Number of frames in an observation, the newest last."""
         self._nan_check: bool = attached(env, "nan_check") is True
         self._may_move = attached(env, "may_move") is not False
         self.normalizer: Normalizer | None = None
@@ -91,7 +91,7 @@ class VecEnvAdapter(ABC):
     @property
     @abstractmethod
     def mask_size(self) -> int | None:
-        """The length of a mask of valid actions; None without masks, or before the first reset."""
+        """Length of a mask of valid actions; None without masks, or before the first reset."""
 
     @abstractmethod
     def _reset(self, seeds: Sequence[int] | None) -> tuple[Observations, Masks | None]:
@@ -106,7 +106,7 @@ class VecEnvAdapter(ABC):
 
     @property
     def was_disturbed(self) -> bool:
-        """Whether anybody else has stepped or reset the vector environment since."""
+        """Whether other code has stepped or reset the vector environment since this adapter did."""
         return getattr(self._stepped, "last_stepped_by", None) is not self._token
 
     def disturb(self) -> None:
@@ -114,7 +114,7 @@ class VecEnvAdapter(ABC):
         self._stepped.last_stepped_by = None
 
     def disturb_if_shared(self) -> None:
-        """Mark environments as disturbed if a user can step them without a trace."""
+        """Mark environments as disturbed if a user can step them unnoticed."""
         if not isinstance(self._stepped, VecEnv):
             self.disturb()
 
@@ -123,19 +123,19 @@ class VecEnvAdapter(ABC):
         return self._action_masks
 
     def longest_unfinished_episode(self) -> int:
-        """Return the steps of the longest episode that is still going on."""
+        """Return the length of the longest running episode, in steps."""
         return int(self._n_steps - self._first_steps.min())
 
     @in_env_folder()
     def render(self) -> Any:
-        """Return one frame an environment, or what the vector environment renders."""
+        """Return one frame per environment, or the vector environment's own rendering."""
         try:
             return self.env.render()
         except gym.error.DependencyNotInstalled as error:
             raise ZooError(f"rendering needs a package: {error}") from error
 
     def close(self) -> None:
-        """Close the environments and the monitor; what an environment raises then is printed in a line."""
+        """Close the environments and the monitor; an exception is printed as one line."""
         if self.monitor is not None:
             self.monitor.close()
         with in_env_folder(), close_reporting(type(self.env.unwrapped).__name__):
@@ -159,7 +159,7 @@ class VecEnvAdapter(ABC):
     def step(self, actions: Any) -> Transition:
         """Step all environments with values of the action space, (num_envs, …)."""
         with in_env_folder() if self._may_move else contextlib.nullcontext():
-            self._stepped.last_stepped_by = None  # until the step is done: it may be interrupted
+            self._stepped.last_stepped_by = None  # until the step is done, as it may be interrupted
             if self._nan_check:
                 check_finite("action given to", actions, self._n_steps + 1, range(self.num_envs))
             transition = self._step_envs(actions)
@@ -175,7 +175,7 @@ class VecEnvAdapter(ABC):
     # -- records of episodes ----------------------------------------------------------------------------
 
     def _records(self, ends: Sequence[EpisodeEnd]) -> list[EpisodeRecord]:
-        """Return one record for each whole episode that ended; a life lost ends none."""
+        """Return a record of each episode that ended; a lost life does not end one."""
         records = []
         for end in ends:
             i = end.env_index
@@ -189,7 +189,7 @@ class VecEnvAdapter(ABC):
         return records
 
     def _logged_info(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of an episode's last info that are logged by name."""
+        """Return the values to log from an episode's last info, by name."""
         logged: dict[str, Any] = {}
         if (is_success := success_of(info)) is not None:
             logged["is_success"] = is_success
@@ -208,7 +208,7 @@ class VecEnvAdapter(ABC):
 
 
 class ReplayableAdapter(VecEnvAdapter):
-    """Steps Zoo's own vector environments, which can be brought back to where they were."""
+    """Steps Zoo's own vector environments, whose state can be saved and restored."""
 
     is_replayable = True
     env: VecEnv
@@ -222,7 +222,7 @@ class ReplayableAdapter(VecEnvAdapter):
 
     @in_env_folder()
     def begin(self, seeds: Mapping[int, int]) -> None:
-        """Begin an episode in some environments, each by its own seed alone; they stand still after it."""
+        """Begin one episode in some environments, each from its own seed; they stand still after its end."""
         rows = sorted(seeds)
         self.env.reset_envs([seeds.get(i) for i in range(self.num_envs)], None, rows, once=True)
         self.observations, self._action_masks = self.env.observations(), self.env.action_masks()
@@ -237,13 +237,13 @@ class ReplayableAdapter(VecEnvAdapter):
         return transition
 
     def state(self) -> dict[str, Any]:
-        """Return all that `load_state` needs to go on as if nothing had happened: a state tree."""
+        """Return the state tree from which `load_state` continues exactly."""
         seconds, was_disturbed = now() - self.start, self.was_disturbed
         return {"envs": self.env.state(), "seconds": seconds, "was_disturbed": was_disturbed}
 
     @in_env_folder()
     def load_state(self, tree: Mapping[str, Any]) -> list[int]:
-        """Bring the environments where they were when `state` returned ``tree``: see `VecEnv.load_state`."""
+        """Restore the environments from the ``tree`` that `state` returned: see `VecEnv.load_state`."""
         different = self.env.load_state(tree["envs"])
         self._stepped.last_stepped_by = None if tree.get("was_disturbed") else self._token
         self.observations, self._action_masks = self.env.observations(), self.env.action_masks()
@@ -258,7 +258,7 @@ class ReplayableAdapter(VecEnvAdapter):
 class ForeignAdapter(VecEnvAdapter):
     """Steps any other `gymnasium.vector.VectorEnv`.
 
-    Same-step, next-step and disabled autoreset come out alike, but for ``stepped`` (see `Transition`).
+    Same-step, next-step and disabled autoreset give equal transitions, except ``stepped``.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], monitor: EpisodeMonitor | None) -> None:
@@ -291,7 +291,7 @@ class ForeignAdapter(VecEnvAdapter):
         return self._checked(observations), self._masks_now(infos)
 
     def _mask_infos(self, infos: Mapping[str, Any]) -> list[Info]:
-        """Return each environment's mask, if it is in the infos."""
+        """Return an info for each environment that has only its mask, if there is one."""
         masks = {key: infos[key] for key in ("action_mask", "_action_mask") if key in infos}
         return [info_of(masks, i) for i in range(self.num_envs)]
 
@@ -304,7 +304,7 @@ class ForeignAdapter(VecEnvAdapter):
         return None
 
     def _reset_with(self, seeds: Sequence[int] | None) -> tuple[Observations, Any]:
-        """Reset with seeds in the first form that the vector environment takes: list, array, one int."""
+        """Reset with seeds in the first form that the vector environment accepts: list, array, one int."""
         if seeds is None:
             return self.env.reset()
         for form in (list(map(int, seeds)), np.array(seeds)):
@@ -313,12 +313,12 @@ class ForeignAdapter(VecEnvAdapter):
         return self.env.reset(seed=int(seeds[0]))
 
     def _checked(self, observations: Observations) -> Observations:
-        """Return a copy of observations of all environments, if they have the shape of the space."""
+        """Check that all environments' observations have the shape of the space; return a copy."""
         check_observations(observations, self.observation_space, self.num_envs)
         return copied(observations)
 
     def _step_envs(self, actions: Any) -> Transition:
-        """Step a vector environment in whichever autoreset mode."""
+        """Step a vector environment in its autoreset mode."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         observations = self._checked(observations)
         for name, values in {"rewards": rewards, "terminated": terminated, "truncated": truncated}.items():
@@ -342,7 +342,7 @@ class ForeignAdapter(VecEnvAdapter):
         return transition
 
     def _finish(self, transition: Transition, finished: NDArray[np.int64]) -> None:
-        """Fill in what the ends of episodes add to a step of a foreign vector environment."""
+        """Add final observations, infos, masks and records where episodes ended."""
         infos, rows = transition.infos, finished.tolist()
         transition.finished = finished
         if self._autoreset is AutoresetMode.SAME_STEP:
@@ -351,7 +351,7 @@ class ForeignAdapter(VecEnvAdapter):
             transition.final_observations = final
             final_infos = [info_of(infos.get("final_info", {}), i) for i in rows]
             transition.final_infos = final_infos
-            if transition.new_action_masks is not None:  # all true where they are not known
+            if transition.new_action_masks is not None:  # all true if unknown
                 transition.final_action_masks = np.ones((len(rows), self.mask_size or 0), np.bool_)
                 for row, (i, info) in enumerate(zip(rows, final_infos, strict=True)):
                     if "action_mask" in info:
@@ -362,7 +362,7 @@ class ForeignAdapter(VecEnvAdapter):
             transition.final_infos = [info_of(infos, i) for i in rows]
             if transition.new_action_masks is not None:
                 transition.final_action_masks = transition.new_action_masks[finished]
-        inner = self.env.unwrapped  # where wrappers lie around one of Zoo's, it knows the raw episodes
+        inner = self.env.unwrapped  # one of Zoo's, below wrappers, knows the raw episodes
         if isinstance(inner, VecEnv):
             transition.episodes = self._records(inner.last_ends)
         else:
@@ -374,7 +374,7 @@ class ForeignAdapter(VecEnvAdapter):
                 transition.new_action_masks[rows] = self._masks.read(rows, self._mask_infos(reset_infos))
 
     def _end(self, i: int, info: Mapping[str, Any]) -> EpisodeEnd:
-        """Return how an episode ended, by sums of the raw rewards."""
+        """Return an episode's end, with the sum of its raw rewards."""
         games: Games | None = attached(self.env, "games")
         total, length, is_life = self._returns[i], self._n_steps - self._first_steps[i], False
         if isinstance(games, Games):

@@ -1,4 +1,4 @@
-"""The folder of a sweep: its command, how each of its jobs stands, and the runs that they make."""
+"""The folder of a sweep: its command, the state of each job, and the jobs' runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PREEMPTED = "preempted"
 KILLED = "killed"
 
 STATUSES = (QUEUED, RUNNING, PREEMPTED, DONE, FAILED, KILLED, INTERRUPTED)
-"""In the order in which counts name them."""
+"""Job states, in the order in which summaries count them."""
 
 ENDED = (DONE, FAILED, INTERRUPTED, KILLED)
 
@@ -41,10 +41,10 @@ FAILURE = 1
 """Exit status of a job that raised an exception, or whose process died."""
 
 LAUNCHER_LOCK = "launcher"
-"""The lock that a multirun on this machine holds."""
+"""Name of the lock that a multirun on this machine holds."""
 
 LOCK_TIMEOUT = 5.0
-"""Seconds after which a lock is taken to be held for good, not only looked at."""
+"""Seconds to wait for a lock: other processes hold it briefly to check it."""
 
 COLUMNS = (
     *("job", "overrides", "status", "run", "seed", "steps", "final_score", "best_score", "seconds"),
@@ -54,7 +54,7 @@ COLUMNS = (
 
 @dataclass
 class JobState:
-    """A job as its own process last wrote it down; one that was killed says ``running`` for ever."""
+    """State of a job as its process last wrote it; a killed job's file still says ``running``."""
 
     number: int
     overrides: list[str]
@@ -62,42 +62,42 @@ class JobState:
     reason: str = ""
     exit_status: int | None = None
     restarts: int = 0
-    """Times that it was put back into the queue and started again."""
+    """Number of times that it was requeued and restarted."""
     slurm_job: str | None = None
     started: float | None = None
-    """Seconds since the epoch at which the process that runs now began."""
+    """Start time of the current process, in seconds since 1970."""
     seconds: float = 0.0
-    """Time of the processes before."""
+    """Total time of earlier processes."""
     run: RunProgress | None = None
-    """Kept of a job that is done, so that its files are read once."""
+    """Stored when the job is done, so that its files are read only once."""
 
     @property
     def is_missing(self) -> bool:
-        """Whether the job is not done, and nothing is about to run it."""
+        """Whether the job is not done, not running and not in Slurm's queue."""
         is_in_queue = self.slurm_job is not None and self.status in (QUEUED, PREEMPTED)
         return self.status not in (DONE, RUNNING) and not is_in_queue
 
 
 @dataclass(frozen=True)
 class RunProgress:
-    """How far a run is, how fast and how good, by the files in its folder; None where nothing is known."""
+    """Progress, speed and scores of a run, from the files in its folder; None where unknown."""
 
     path: str
-    """Relative to the folder of the sweep."""
+    """Relative to the sweep's folder."""
     status: str | None
     seed: int | None
     steps: int | None
     n_timesteps: int | None
     steps_per_second: float | None
     score: float | None
-    """Mean return of the last evaluation, or, before the first, of the latest episodes."""
+    """Mean return of the last evaluation or, before the first one, of the latest episodes."""
     best_score: float | None
 
 
 class SweepFolder:
-    """``sweep.yaml``, ``sweep.csv``; for each job a file in ``jobs/``, its run, and ``<number>.log``.
+    """Folder with ``sweep.yaml`` and ``sweep.csv``; each job has a file in ``jobs/``, a run and a log file.
 
-    ``.jobs`` says which run belongs to which job.
+    The log file is ``<number>.log``; ``.jobs`` maps jobs to runs.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -108,7 +108,7 @@ class SweepFolder:
         self.runs = JobRuns(self.path)
 
     def create(self, jobs: Sequence[Sequence[str]], **record: Any) -> None:
-        """Make the folder of a sweep with these jobs, each given by its overrides."""
+        """Create the sweep's folder with these jobs, each given by its overrides."""
         for number, overrides in enumerate(jobs):
             self._write_job(JobState(number, list(overrides)))
         started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
@@ -116,7 +116,7 @@ class SweepFolder:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> SweepFolder:
-        """Return the folder of a sweep that was started. Raises `ZooError` if there is none."""
+        """Open the folder of an existing sweep. Raises `ZooError` if there is none."""
         folder = cls(Path(path).expanduser())
         if not folder.record.is_file():
             raise ZooError(f"there is no sweep in {one_line(path)}: it has no sweep.yaml")
@@ -124,7 +124,7 @@ class SweepFolder:
 
     @classmethod
     def newest(cls, runs_dir: str | os.PathLike[str]) -> SweepFolder:
-        """Return the newest sweep among the runs in a folder. Raises `ZooError` if there is none."""
+        """Open the newest sweep in a runs folder. Raises `ZooError` if there is none."""
         records = sorted(Path(runs_dir).expanduser().glob("multirun/*/sweep.yaml"))
         if not records:
             place = one_line(Path(runs_dir, "multirun"))
@@ -133,12 +133,12 @@ class SweepFolder:
 
     @property
     def shown(self) -> str:
-        """The folder as a person would write it here."""
+        """Path of the folder as a person would write it."""
         return one_line(shown(self.path), 1000)
 
     def run_overrides(self, command: str, state: JobState) -> list[str]:
         """Return the overrides that tie a job's run to the sweep: job name and runs folder."""
-        if command != "train":  # the others leave no runs behind
+        if command != "train":  # other commands create no runs
             return []
         name = f"job={quoted(self._job_name(state.number))}"
         is_resumed = _resumed_run(state.overrides) is not None
@@ -149,12 +149,12 @@ class SweepFolder:
         return parse_own_yaml(self.record.read_bytes())
 
     def read_job(self, number: int) -> JobState:
-        """Return a job as it was last written down."""
+        """Return a job's state as last written."""
         values = parse_json((self.jobs / f"{number}.json").read_bytes())
         return JobState(**{**values, "run": values["run"] and RunProgress(**values["run"])})
 
     def change_job(self, number: int, **values: Any) -> JobState:
-        """Change values of a job's state, write it to its file, and return it."""
+        """Change fields of a job's state, write it to its file, and return it."""
         earlier = self.read_job(number)
         state = dataclasses.replace(earlier, **values)
         if state != earlier:
@@ -162,21 +162,21 @@ class SweepFolder:
         return state
 
     def end_job(self, number: int, status: str, **values: Any) -> JobState:
-        """Write down how a job has ended; of one that is done also what its run came to."""
+        """Write how a job ended and, if it is done, its run's progress."""
         run = self._run_of(self.read_job(number), self.runs.by_job()) if status == DONE else None
         return self.change_job(number, status=status, started=None, run=run, **values)
 
     def queue(self, numbers: Sequence[int], slurm_array: str | None = None) -> None:
-        """Write down that these jobs are to be run now."""
+        """Mark these jobs as queued."""
         state = {"status": QUEUED, "reason": "", "exit_status": None, "started": None, "run": None}
         for number in numbers:
             self.change_job(number, slurm_job=slurm_array and f"{slurm_array}_{number}", **state)
 
     @contextlib.contextmanager
     def hold(self, name: str) -> Iterator[int]:
-        """Hold the lock of a job, or another one, within the block; give its file for a child to hold, too.
+        """Hold a job's lock, or another one, within the block; yield its descriptor for child processes.
 
-        Raises `ZooError` if another process holds it. It is free when all have closed it, or died.
+        Raises `ZooError` if another process holds it. It is free once all holders have closed it, or died.
         """
         lock = FileLock(self.jobs / f"{name}.lock", inherited=True)
         deadline = time.monotonic() + LOCK_TIMEOUT
@@ -191,21 +191,21 @@ class SweepFolder:
             lock.release()
 
     def is_held(self, name: str) -> bool:
-        """Return whether a living process holds that lock."""
+        """Return whether a running process holds this lock."""
         return is_locked(self.jobs / f"{name}.lock", inherited=True)
 
     def write_table(self) -> list[JobState]:
-        """Return how all jobs stand, also in ``sweep.csv``, unless the folder can only be read."""
+        """Return the state of all jobs, and write it to ``sweep.csv`` if the folder is writable."""
         jobs = self.current_jobs()
         with contextlib.suppress(ZooError, OSError):
             atomic.write_text(self.table, csv_lines([COLUMNS, *map(_csv_cells, jobs)]))
         return jobs
 
     def current_jobs(self) -> list[JobState]:
-        """Return how all jobs stand, also those whose processes have died without a word."""
+        """Return the current state of all jobs, with those whose process died marked as such."""
         is_launching = self.is_held(LAUNCHER_LOCK)
         jobs = [self.read_job(number) for number in range(len(list(self.jobs.glob("*.json"))))]
-        # Slurm is asked first: a job that ends in between has then said so.
+        # Ask Slurm first: a job that ends in between has then written its state.
         in_slurm = slurm_states([job.slurm_job for job in jobs if job.slurm_job and job.status not in ENDED])
         jobs = [self.read_job(job.number) if job.slurm_job in in_slurm else job for job in jobs]
         runs = self.runs.by_job()
@@ -222,7 +222,7 @@ class SweepFolder:
         return jobs
 
     def _run_of(self, job: JobState, runs: Mapping[str, Sequence[Path]]) -> RunProgress | None:
-        """Return the run of a job: as it was kept, else by its files; ``runs`` are the folders by job."""
+        """Return a job's run: the stored one, else read from its files; ``runs`` are the folders by job."""
         if job.run is not None:
             return job.run
         folders = [path for path in runs.get(self._job_name(job.number), ()) if path.is_dir()]
@@ -230,7 +230,7 @@ class SweepFolder:
         return None if run is None else read_progress(run, self.path)
 
     def discard(self) -> None:
-        """Remove a sweep without any started job, and its folder if that is empty then."""
+        """Remove a sweep without started jobs, and its folder if it is then empty."""
         shutil.rmtree(self.jobs, ignore_errors=True)
         self.record.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
@@ -240,7 +240,7 @@ class SweepFolder:
         atomic.write_json(self.jobs / f"{state.number}.json", dataclasses.asdict(state))
 
     def _job_name(self, number: int) -> str:
-        """Return the name of the job to which a run of this sweep says that it belongs."""
+        """Return the job name that this sweep's runs record."""
         return f"{self.path.absolute().name}_{number}"
 
 
@@ -253,7 +253,7 @@ def read_progress(folder: Path, root: Path) -> RunProgress:
     ``root`` is the folder of the sweep.
     """
     record, config = _read(folder / "run.json"), _read(folder / "config.yaml")
-    scalars: dict[str, float] = {}  # the last value of each
+    scalars: dict[str, float] = {}  # the last value of each scalar
     with contextlib.suppress(OSError, ValueError, csv.Error):
         head, *lines = (folder / "progress.csv").read_text(encoding="utf-8").splitlines()
         for row in csv.DictReader([head, *reversed(lines)]):
@@ -283,7 +283,7 @@ def _resumed_run(overrides: Sequence[str]) -> Path | None:
 
 
 def _status_by_slurm(job: JobState, slurm_state: str, why: str) -> tuple[str, str]:
-    """Return status and reason of a job that has not written down its end, by what Slurm says."""
+    """Return status and reason of a job that has not written its end, from Slurm's state."""
     if slurm_state in WAITING:
         waits = f"waits: {why}" if why not in ("", "None") else ""
         if job.status == QUEUED:
@@ -329,20 +329,20 @@ def _read(file: Path) -> dict[str, Any]:
     return {}
 
 
-# -- what Slurm says -------------------------------------------------------------------------------------
+# -- Slurm ------------------------------------------------------------------------------------------------
 
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD")
 
 AT_WORK = ("CONFIGURING", "RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "SUSPENDED")
 
 TIMEOUT = 60
-"""Seconds that a command of Slurm may take."""
+"""Timeout in seconds of a Slurm command."""
 
 
 def slurm_states(jobs: Collection[str]) -> dict[str, tuple[str, str]]:
-    """Return each job's state, such as ``PENDING``, and why it waits; "" for one that Slurm has forgotten.
+    """Return each job's state, such as ``PENDING``, and why it waits; "" if Slurm has forgotten it.
 
-    ``jobs`` are elements of job arrays, such as ``12_3``. Nothing is returned where Slurm can't be asked.
+    ``jobs`` are elements of job arrays, such as ``12_3``. Empty if Slurm can't be reached.
     """
     ids = ",".join(sorted({job.partition("_")[0] for job in jobs}))
     squeue = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r"]

@@ -1,4 +1,4 @@
-"""A study process: it runs trials, then trains the best ones again."""
+"""A study process: runs trials, then trains the best ones again."""
 
 from __future__ import annotations
 
@@ -51,22 +51,22 @@ from zoo.tuning.study import (
 )
 
 RUNS, VALUES = "runs", "values"
-"""Attributes of a trial."""
+"""User attributes of a trial: its run folders, its hyperparameters."""
 
 MOST_EQUAL_FAILURES = 3
-"""Trials of a process that fail in a row for one reason before the study ends."""
+"""Trials of a process that fail in a row for the same reason before the study stops."""
 
 SLOW_SECONDS = 60
-"""Seconds without a line after which a trial's next evaluation is told."""
+"""Seconds without output after which a trial's next evaluation is printed."""
 
 POLLING_SECONDS = 1.0
-"""Between two checks whether the other processes' trials have ended."""
+"""Seconds between two checks whether other processes' trials have ended."""
 
 
 def work(config: Mapping[str, Any], deadline: float | None, arguments: list[str]) -> tuple[int, str]:
-    """Work to the end of the study; return the exit status and the error for the user."""
+    """Run a study process to its end; return the exit status and the error message."""
     sys.argv = arguments
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a trial that it ends is queued again
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the interrupted trial is queued again
     try:
         plan = Plan(resolved(config))
         with quiet_optuna():
@@ -81,7 +81,7 @@ def work(config: Mapping[str, Any], deadline: float | None, arguments: list[str]
 
 
 class StudyProcess:
-    """Works on a study in this process. After ``deadline``, in seconds since 1970, no trial starts."""
+    """Runs trials of a study in this process. No trial starts after ``deadline``, in seconds since 1970."""
 
     def __init__(self, plan: Plan, storage: Storage, deadline: float | None = None) -> None:
         self.plan, self.storage, self.deadline = plan, storage, deadline
@@ -91,7 +91,7 @@ class StudyProcess:
             study = existing_study(plan.full_name, storage)
             if study is None:
                 raise ZooError(f"the study {plan.full_name} is no longer in {storage.name}")
-            check_settings(plan, study)  # another command may have begun it anew
+            check_settings(plan, study)  # another command may have restarted it
         study.pruner = make_pruner(plan.config["pruner"], plan.interval, plan.n_timesteps)
         self.shared = SharedStudy(study, storage, plan.config["n_trials"], self.name)
         self.seed = seed_of(study)
@@ -113,7 +113,7 @@ class StudyProcess:
     def _run_all(
         self, shared: SharedStudy, objective: Callable[[Trial], float], deadline: float | None
     ) -> None:
-        """Run trials until none is left, and wait for those that other processes run."""
+        """Run trials until none is left, and wait for the other processes' trials."""
         while True:
             is_late = deadline is not None and time.time() > deadline
             if not is_late and shared.run_next(objective, self._on_end):
@@ -131,7 +131,9 @@ class StudyProcess:
         except Exception as error:
             show(traceback.format_exc(), end="", file=sys.stderr, flush=True)
             reason = reason_of(error)
-            raise ZooError(f"the study does not start, as a first small training failed: {reason}") from error
+            raise ZooError(
+                f"the study does not start, because a first small training failed: {reason}"
+            ) from error
 
     def _run_trial(self, trial: Trial) -> float:
         plan = self.plan
@@ -139,12 +141,12 @@ class StudyProcess:
         trial.study.sampler = make_sampler(plan.config["sampler"], self.seed, seeds[0])
         values = plan.space.suggest(trial, plan.base)
         trial.set_user_attr(VALUES, values)
-        done: list[Evaluation] = []
+        evaluations: list[Evaluation] = []
         folders: list[str] = []
         reported_at = time.monotonic()
 
         def on_start(run: Path) -> None:
-            # At once, as a killed process can't store it any more.
+            # Now, as a process that is killed later can't store it.
             folders.append(shown(run.absolute()))
             trial.set_user_attr(RUNS, folders)
 
@@ -159,9 +161,9 @@ class StudyProcess:
 
         for seed in seeds:
             config, keep = plan.config_of_trial(values, seed, plan.folder / TRIALS), plan.config["keep"]
-            first = None if done else on_evaluation
-            done.append(train(config, keep=keep, on_evaluation=first, on_start=on_start)[0])
-        return value_of(plan.objective, done)
+            report = None if evaluations else on_evaluation  # the first seed's evaluations
+            evaluations.append(train(config, keep=keep, on_evaluation=report, on_start=on_start)[0])
+        return value_of(plan.objective, evaluations)
 
     def _train_again(self, trial: Trial) -> float:
         plan = self.plan
@@ -173,11 +175,11 @@ class StudyProcess:
         return value_of(plan.objective, [evaluation])
 
     def _on_end(self, trial: FrozenTrial) -> None:
-        """Print how a trial ended. Raises `ZooError` after `MOST_EQUAL_FAILURES` alike in a row."""
+        """Print how a trial ended. Raises `ZooError` after `MOST_EQUAL_FAILURES` equal failures in a row."""
         seconds = 0.0 if trial.duration is None else trial.duration.total_seconds()
-        again, reason = trial.params.get(TRIAL), str(trial.user_attrs.get(REASON, DIED))
+        retrained, reason = trial.params.get(TRIAL), str(trial.user_attrs.get(REASON, DIED))
         seed = trial.params.get(SEED)
-        name = f"trial {trial.number:>4}" if again is None else f"top   trial {again}, seed {seed}"
+        name = f"trial {trial.number:>4}" if retrained is None else f"top   trial {retrained}, seed {seed}"
         endings = {TrialState.FAIL: f"failed: {reason}", TrialState.PRUNED: reason}
         ending = endings.get(trial.state) or f"{self.plan.objective} {trial.values[0]:,.6g}"
         if self.plan.config["verbose"]:
@@ -186,10 +188,10 @@ class StudyProcess:
         if trial.state != TrialState.FAIL or has_diverged:  # divergence is a result of the values
             self.n_equal_failures = 0
             return
-        # Without numbers: an environment's failure names its index and seed, which differ each time.
-        alike = re.sub(r"\d+", "", reason)
-        self.n_equal_failures = self.n_equal_failures + 1 if alike == self.last_reason else 1
-        self.last_reason = alike
+        # Without numbers: an environment's failure names its index and seed, which differ between trials.
+        pattern = re.sub(r"\d+", "", reason)
+        self.n_equal_failures = self.n_equal_failures + 1 if pattern == self.last_reason else 1
+        self.last_reason = pattern
         if self.n_equal_failures == MOST_EQUAL_FAILURES:
             show(trial.user_attrs.get(TRACEBACK, ""), file=sys.stderr, end="", flush=True)
             raise ZooError(f"three trials in a row failed alike, so the study has stopped: {reason}")

@@ -35,26 +35,40 @@ FLOORS = [
 
 BUDGETS = {
     "agents": 750,
-    "algorithms": 5_800,
+    "algorithms": 6_000,
     "buffers": 1_600,
     "commands": 1_300,
-    "config": 2_430,
-    "core": 770,
-    "envs": 5_100,
-    "experiment": 3_560,
-    "imitation": 1_490,
-    "interop": 1_400,
-    "launch": 1_500,
-    "optim": 2_340,
-    "plots": 1_420,
-    "policies": 3_200,
-    "tuning": 1_520,
+    "config": 1_900,
+    "core": 750,
+    "envs": 4_500,
+    "experiment": 3_500,
+    "imitation": 1_400,
+    "interop": 1_300,
+    "launch": 1_300,
+    "optim": 2_600,
+    "plots": 1_700,
+    "policies": 3_300,
+    "tuning": 1_700,
 }
-"""The most lines that a room may have."""
+"""The lines that each room was given."""
 
-MOST_LINES = 34_300
-"""To be 34,000 again with the doors for new algorithms, and less."""
+EXCHANGED = {
+    "config": 400,
+    "envs": 600,
+    "experiment": 60,
+    "imitation": 100,
+    "interop": 50,
+    "launch": 170,
+    "algorithms": -300,
+    "buffers": -150,
+    "optim": -200,
+    "plots": -250,
+    "policies": -300,
+    "tuning": -180,
+}
+"""Lines that rooms have of each other's budgets, to be given back."""
 
+MOST_LINES = 34_000
 MOST_FILES = 200
 
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
@@ -104,10 +118,12 @@ def test_no_file_has_an_empty_name() -> None:
 
 @pytest.mark.parametrize("room", BUDGETS)
 def test_room_keeps_to_its_budget(room: str) -> None:
-    assert (
-        sum(len(path.read_text().splitlines()) for path in modules() if package_of(path) == room)
-        <= BUDGETS[room]
-    )
+    n_lines = sum(len(path.read_text().splitlines()) for path in modules() if package_of(path) == room)
+    assert n_lines <= BUDGETS[room] + EXCHANGED.get(room, 0)
+
+
+def test_rooms_exchange_what_others_leave() -> None:
+    assert sum(EXCHANGED.values()) == 0
 
 
 def test_house_keeps_to_its_lines_and_files() -> None:

@@ -54,6 +54,7 @@ BUDGETS = {
 
 EXCHANGED = {
     "config": 400,
+    "core": 20,
     "envs": 600,
     "experiment": 60,
     "imitation": 100,
@@ -64,7 +65,7 @@ EXCHANGED = {
     "optim": -200,
     "plots": -250,
     "policies": -300,
-    "tuning": -180,
+    "tuning": -200,
 }
 """Lines that rooms have of each other's budgets, to be given back."""
 

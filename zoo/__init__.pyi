@@ -697,7 +697,7 @@ class PPO(_PPO):
     ) -> None: ...
 
 class PPO1(_PPO1):
-    """Proximal policy optimisation whose workers standardise a batch each, as Stable-Baselines' PPO1.
+    """Proximal policy optimisation whose ranks standardise a batch each, as Stable-Baselines' PPO1.
 
     Hyperparameters:
         learning_rate (ScheduleValue, default 'lin_1e-3', ≥ 0): step size of the optimizer

@@ -97,7 +97,7 @@ class ACER(Algorithm):
         choices(replay_ratio=[0, 1, 2, 4, 8]),
     )
     supported_actions = (spaces.Box, spaces.Discrete)
-    can_share = False  # Workers would draw different numbers of replays.
+    can_share = False  # Ranks would draw different numbers of replays.
     has_recurrence = True
 
     config: ACERConfig

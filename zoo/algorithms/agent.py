@@ -113,7 +113,7 @@ class Agent:
     """Name of the preset, or None."""
 
     can_share: ClassVar[bool] = True
-    """Whether it can be one of several workers: each of its updates is the same number of steps for all."""
+    """Whether it can run as one of several ranks: an update has the same number of steps on all of them."""
 
     config: Any
     schedules: dict[str, Schedule]

@@ -200,7 +200,7 @@ class Algorithm(Agent):
         self.scalars.record((name,), value)
 
     def read_metrics(self) -> dict[str, float]:
-        """Return the means of all scalars that were recorded since the last call, by all workers."""
+        """Return the means of all scalars that were recorded since the last call, by all ranks."""
         return self.distributed.mean_metrics()
 
     def rates(self, progress: float) -> dict[str, Tensor]:
@@ -284,12 +284,12 @@ class Algorithm(Agent):
     def _cut_episodes(self, envs: Sequence[int]) -> None:
         """Hook: end running episodes of these envs in state that outlives updates (buffer, noise)."""
 
-    # -- several workers --------------------------------------------------------------------------------
+    # -- several ranks ----------------------------------------------------------------------------------
 
     def join(self, workers: Workers | None) -> None:
-        """Learn as one of several processes from now on, which begin with the weights of the first, or alone.
+        """Learn as one of several ranks from now on, which begin with rank 0's weights, or learn alone.
 
-        Numbers of steps are those of all workers; rollouts, batches, buffers and generators are their own.
+        Step counts are totals over all ranks; each has its own rollouts, batches, buffers and generators.
         """
         self.distributed = DistributedContext(self, workers)
         self.distributed.begin()
@@ -314,8 +314,8 @@ class Algorithm(Agent):
     def state(self) -> dict[str, Any]:
         """Return everything that the rest of the run depends on, between two updates: arrays and values.
 
-        What a replay buffer stores is not copied: write it, or copy it, before learning goes on. Of several
-        workers this is one's own.
+        A replay buffer's arrays are not copied: write them, or copy them, before learning goes on. With
+        several ranks this is the state of one.
         """
         self.distributed.gather_episodes()
         return {

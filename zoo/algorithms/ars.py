@@ -6,7 +6,7 @@ the other. Steps are measured in standard deviations of the returns. The paper's
 V1 is this, V2 normalises observations (``env.normalize``), and V1-t and V2-t learn from the best directions
 alone (``n_top``).
 
-Directions and the seeds of episodes come from the run's seed and the number of the update, so workers
+Directions and the seeds of episodes come from the run's seed and the number of the update, so ranks
 compute the same and only exchange scores.
 """
 
@@ -243,7 +243,7 @@ class ARS(Algorithm):
     # -- candidates -------------------------------------------------------------------------------------
 
     def collect(self) -> None:
-        """Have all candidates play, this worker its share of them."""
+        """Have all candidates play, this rank its share of them."""
         config = self.config
         self._rates = self.rates(self.progress)
         self.deltas = self._drawn(DIRECTIONS).standard_normal(
@@ -264,7 +264,7 @@ class ARS(Algorithm):
             self.normalizer.merge(results[:, 2:])
 
     def _own_episodes(self) -> list[tuple[int, int]]:
-        """Return candidate and seed of each episode that this worker plays."""
+        """Return candidate and seed of each episode that this rank plays."""
         n_episodes = self.config.n_eval_episodes
         seeds = self._drawn(EPISODES).integers(LARGEST_SEED, size=self._batch_size())
         rank = 0 if self.distributed.workers is None else self.distributed.workers.rank

@@ -68,7 +68,7 @@ class Callback(RefusesUnknownArguments):
     def on_episode(self, algorithm: Training, episode: EpisodeRecord) -> None:
         """After each finished episode, in the midst of a collection; its steps are stored by then.
 
-        With several workers it is after the update.
+        With several ranks it is after the update.
         """
 
     def on_preemption(self, algorithm: Training) -> None:

@@ -1,8 +1,8 @@
-"""One of several data-parallel workers: statistics, episodes, scalars and resets shared between updates.
+"""One of several data-parallel ranks: statistics, episodes, scalars and resets shared between updates.
 
-All workers collect, and all update; in between they exchange running statistics, the number of episodes that
-have ended, and whether a signal came. Callbacks and loggers run in the first worker only, which gathers the
-others' episodes and scalars when it needs them. A process that learns alone shares with nobody.
+All ranks collect and update. In between they exchange running statistics, the number of episodes that have
+ended, and whether a signal came. Callbacks and loggers run in rank 0 only, which gathers the other ranks'
+episodes and scalars when it needs them. A process that learns alone shares nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EPISODES, METRICS, RESET = "episodes", "metrics", "reset"
 
 
 class DistributedContext:
-    """The workers that ``algorithm`` is one of. ``orders`` are what the first can have the others do."""
+    """The ranks that ``algorithm`` is one of; ``orders`` are methods that rank 0 has the others call."""
 
     def __init__(self, algorithm: Algorithm, workers: Workers | None = None) -> None:
         self.algorithm: Algorithm = weakref.proxy(algorithm)  # no circle: an algorithm let go closes its envs
@@ -39,24 +39,24 @@ class DistributedContext:
             RESET: self.reset_all,
         }
         self.pending_episodes: list[EpisodeRecord] = []
-        """Those that ended here since the last time that `gather_episodes` recorded them."""
+        """Episodes that ended on this rank since `gather_episodes` last recorded them."""
         self._n_pending = 0
 
     @property
     def leads(self) -> bool:
-        """Whether there are others, and this is the first."""
+        """Whether this is rank 0 of several."""
         return self.workers is not None and self.workers.is_first
 
     def total(self, number: int) -> int:
-        """Return the sum over all workers; each has to ask for it."""
+        """Return the sum over all ranks; every rank has to call it."""
         return number if self.workers is None else int(self.workers.sum(number)[0])
 
     def rows(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the vectors (n,) of all workers as (size, n); each has to ask for it."""
+        """Return the vectors (n,) of all ranks as (size, n); every rank has to call it."""
         return vector[np.newaxis] if self.workers is None else self.workers.gather_vectors(vector)
 
     def begin(self) -> None:
-        """Start all ranks from the first rank's tensors and share statistics; alone, share none."""
+        """Start all ranks from rank 0's tensors and share statistics; a process alone shares none."""
         algorithm, normalizer = self.algorithm, self.algorithm.normalizer
         algorithm.runtime.shared_by = 1 if self.workers is None else self.workers.n_here
         if self.workers is None:
@@ -91,7 +91,7 @@ class DistributedContext:
             self.algorithm.collector.renormalize()
 
     def meet_before_update(self, is_preempted: bool) -> bool:
-        """Exchange statistics and counts before an update; return whether a signal came to any worker."""
+        """Exchange statistics and counts before an update; return whether a signal came to any rank."""
         if self.workers is None:
             return is_preempted
         self.share_statistics()
@@ -99,13 +99,13 @@ class DistributedContext:
         return n_preempted > 0
 
     def is_to_stop(self, wanted: bool) -> bool:
-        """Return whether training stops before the next update, as the first worker decides."""
+        """Return whether training stops before the next update, as rank 0 decides."""
         return wanted if self.workers is None else self.workers.is_to_stop(wanted, self.orders)
 
-    # -- episodes and scalars of all workers ------------------------------------------------------------
+    # -- episodes and scalars of all ranks --------------------------------------------------------------
 
     def gather_episodes(self) -> None:
-        """Record the episodes of all workers since the last time, worker by worker."""
+        """Record the episodes of all ranks since the last call, rank by rank."""
         if self.workers is None or not self.leads or not self._n_pending:
             return
         self.workers.order(EPISODES)
@@ -121,14 +121,14 @@ class DistributedContext:
                 self.algorithm.record_episode(record)
 
     def _exchange_episodes(self) -> list[Any]:
-        """Return the episodes of all workers, and when the clock of each started."""
+        """Return each rank's episodes, and the time at which its clock started."""
         assert self.workers is not None
         assert self.algorithm.envs is not None
         records, self.pending_episodes, self._n_pending = self.pending_episodes, [], 0
         return self.workers.gather([self.algorithm.envs.start, records])
 
     def mean_metrics(self) -> dict[str, float]:
-        """Return the means of scalars over the workers that have recorded them since the last call."""
+        """Return the means of scalars over the ranks that have recorded them since the last call."""
         means = self.algorithm.scalars.read()
         if self.workers is None:
             return means

@@ -26,7 +26,7 @@ from zoo.envs.config import EnvConfig
 from zoo.envs.transition import Transition
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Optimizer, Parameters, Updater
-from zoo.optim.update_runner import State, UpdateRunner, average, n_workers
+from zoo.optim.update_runner import State, UpdateRunner, average, n_ranks
 from zoo.policies.actor_critic import ActorCritic, PolicyInput
 from zoo.policies.distributions import SdeNoise
 
@@ -208,7 +208,7 @@ class OnPolicyAlgorithm(Algorithm):
         while is_filling:
             self._interact(next(acts), self._store)
             is_filling = not self.buffer.is_full
-            if resets_later:  # workers step as often as the slowest of them
+            if resets_later:  # ranks step as often as the slowest of them
                 is_filling = self.distributed.total(is_filling) > 0
         if self.reward_model is not None:
             self.buffer.rewards[:] = self.reward_model.rewards(self.reward_model.rollout())
@@ -354,11 +354,11 @@ class OnPolicyAlgorithm(Algorithm):
 
 
 def standardized(advantages: Tensor) -> Tensor:
-    """Return advantages with mean 0 and deviation 1 over the batches of all workers."""
-    if n_workers() == 1:
+    """Return advantages with mean 0 and deviation 1 over the batches of all ranks."""
+    if n_ranks() == 1:
         return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-    exact, n = advantages.double(), advantages.numel() * n_workers()
-    total, squares = (average(torch.stack([exact.sum(), exact.square().sum()])) * n_workers()).unbind()
+    exact, n = advantages.double(), advantages.numel() * n_ranks()
+    total, squares = (average(torch.stack([exact.sum(), exact.square().sum()])) * n_ranks()).unbind()
     mean = total / n
     variance = (squares - n * mean.square()).clamp(min=0.0) / max(n - 1, 1)
     return (advantages - mean.to(advantages.dtype)) / (variance.sqrt().to(advantages.dtype) + 1e-8)

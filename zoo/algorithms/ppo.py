@@ -6,7 +6,7 @@ paying once the probability of an action has changed by more than the clip range
 - `PPO2` is the algorithm, and holds all of the code; its defaults are those of Stable-Baselines' PPO2.
 - `PPO` is the same with the defaults of Stable-Baselines3's PPO, `MaskablePPO` and `RecurrentPPO` with those
   of SB3-Contrib's.
-- `PPO1` is Stable-Baselines' first form, for workers that each learn from a batch of their own and average
+- `PPO1` is Stable-Baselines' first form, for ranks that each learn from a batch of their own and average
   their gradients.
 """
 
@@ -84,7 +84,7 @@ class PPO2(OnPolicyAlgorithm):
     )
     uses_old_log_prob = True
     standardizes_minibatches = True
-    """Whether advantages are standardised in each minibatch, or in a worker's whole rollout."""
+    """Whether advantages are standardised in each minibatch, or in a rank's whole rollout."""
 
     config: PPO2Config
 
@@ -264,7 +264,7 @@ class PPO1Config(ClippedObjectiveConfig):
 
 
 class PPO1(PPO2):
-    """Proximal policy optimisation whose workers standardise a batch each, as Stable-Baselines' PPO1."""
+    """Proximal policy optimisation whose ranks standardise a batch each, as Stable-Baselines' PPO1."""
 
     name = "ppo1"
     config_class = PPO1Config

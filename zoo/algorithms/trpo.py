@@ -170,7 +170,7 @@ class TRPO(OnPolicyAlgorithm):
         return drawn
 
     def _damped_product(self, batch: RolloutBatch) -> Product:
-        """Return the product with the mean Fisher matrix of all workers, damped."""
+        """Return the product with the mean Fisher matrix of all ranks, damped."""
         runner, damping = self.runner, self.config.cg_damping
         if runner.runtime.compile is True:
             product: Product = partial(runner.call, self._fisher_product, batch)

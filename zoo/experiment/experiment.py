@@ -136,7 +136,7 @@ class Experiment:
                 callback.drop()  # also where a signal came before
 
     def _make(self, closing: contextlib.ExitStack) -> None:
-        """Make, or reopen, the run's folder; make algorithm, callbacks, workers; restore the checkpoint."""
+        """Make, or reopen, the run's folder; make algorithm, callbacks, ranks; restore the checkpoint."""
         from zoo.envs.replay import random_seed
         from zoo.experiment.factories import make_algorithm, make_callbacks, monitor_episodes
         from zoo.experiment.init_from import init_algorithm, pretrain

@@ -90,7 +90,7 @@ def _check_dataset(algorithm_type: type[Algorithm], dataset: str | None, cloned:
 
 
 def monitor_episodes(algorithm: Algorithm, run: RunFolder, closing: ExitStack, *, n_workers: int) -> None:
-    """Write every finished episode to the run's folder: a file for each environment of all workers."""
+    """Write every finished episode to the run's folder: a file for each environment of all ranks."""
     envs, env = algorithm.envs, algorithm.env_config
     assert envs is not None and env is not None  # noqa: PT018
     has_goals = is_goal_space(envs.observation_space) and "is_success" not in env.info_keywords

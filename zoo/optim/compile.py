@@ -2,7 +2,7 @@
 
 Imported only once something is to be compiled. What is private in PyTorch stands here (tried with 2.13):
 `make_fx`, which traces a step and its gradients into one graph, `compile_fx`, which compiles such a graph,
-copies of many tensors, and sums over workers. If any of it fails, `zoo.optim.update_runner` goes on eagerly,
+copies of many tensors, and sums over ranks. If any of it fails, `zoo.optim.update_runner` goes on eagerly,
 by public means alone.
 
 On a CPU one step becomes a call that overwrites the state by itself; several become a `torch.while_loop`, so
@@ -206,7 +206,7 @@ def compile_function(
 
 
 def traced_sum(tensor: Tensor) -> Tensor:
-    """Return the sum of a tensor over all workers, as an operation of the graph that is being traced."""
+    """Return the sum of a tensor over all ranks, as an operation of the graph that is being traced."""
     import torch.distributed._functional_collectives  # registers the operations
 
     assert torch.distributed.group.WORLD is not None

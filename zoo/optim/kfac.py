@@ -72,7 +72,7 @@ class KFac:
         return CallRecorder(self.layers)
 
     def factors(self, recorder: CallRecorder, loss: Tensor, n_samples: int) -> dict[str, Tensor]:
-        """Return the factors of a batch, averaged over workers.
+        """Return the factors of a batch, averaged over ranks.
 
         ``loss`` is the mean over ``n_samples`` of minus the log-likelihoods of outputs that were drawn from
         the model itself: so the mean square of its gradients is the Fisher matrix. Its graph stays.

@@ -253,7 +253,7 @@ class Momentum(Optimizer):
 class Updater:
     """Moves ``parameters`` down the gradients of losses, by ``optimizer``.
 
-    ``max_grad_norm`` bounds the global norm of the gradient, which is averaged over workers; None leaves it
+    ``max_grad_norm`` bounds the global norm of the gradient, which is averaged over ranks; None leaves it
     as it is. ``name`` goes before the optimizer's tensors in the state, and is the parameters' own unless a
     second updater moves them.
     """
@@ -290,7 +290,7 @@ class Updater:
         return self.parameters.functional(state[name or self.parameters.name], state)
 
     def gradient(self, module: FunctionalModule, loss: Tensor) -> Tensor:
-        """Return the flat gradient of ``loss``, averaged over workers, for the module that made the loss."""
+        """Return the flat gradient of ``loss``, averaged over ranks, for the module that made the loss."""
         parts = torch.autograd.grad(loss, module.parameters, allow_unused=True, materialize_grads=True)
         flat = [part.reshape(-1) for part in parts]
         return average(flat[0] if len(flat) == 1 else torch.cat(flat))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Parameters
-from zoo.optim.update_runner import State, average, n_workers
+from zoo.optim.update_runner import State, average, n_ranks
 
 INITIAL_COUNT = 0.01  # how many targets the initial mean 0 and variance 1 count for
 SMALLEST_VARIANCE = 0.01  # constant targets have none; they are divided by a standard deviation of 0.1
@@ -92,16 +92,16 @@ class RunningReturnNormalizer(ReturnNormalizer):
         return (outputs * self.std(state) + state["returns.mean"]).to(outputs.dtype)
 
     def update(self, state: State, returns: Tensor) -> State:
-        """Return the state with these targets (batch,), and other workers', by Chan's parallel formula."""
+        """Return the state updated by the targets (batch,) of all ranks, by Chan's parallel formula."""
         batch = returns.double()
-        n = returns.numel() * n_workers()
+        n = returns.numel() * n_ranks()
         mean, count = state["returns.mean"], state["returns.count"]
         batch_mean, total = average(batch.mean()), count + n
         delta = batch_mean - mean
         moments = {
             "returns.mean": mean + delta * (n / total),
             "returns.squares": state["returns.squares"]
-            + average((batch - batch_mean).square().sum()) * n_workers()
+            + average((batch - batch_mean).square().sum()) * n_ranks()
             + delta.square() * (count * n / total),
             "returns.count": total,
         }

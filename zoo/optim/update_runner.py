@@ -160,10 +160,10 @@ def tree_signature(tree: Tree, first_dimension: int = 0) -> Hashable:
     return tree.shape[first_dimension:], tree.dtype
 
 
-# -- means over data-parallel workers ---------------------------------------------------------------------
+# -- means over data-parallel ranks -----------------------------------------------------------------------
 
 _workers: ContextVar[Workers | None] = ContextVar("workers", default=None)
-"""The workers whose update is under way, None where a process learns alone."""
+"""The ranks whose update is running, None if a process learns alone."""
 
 
 @contextmanager
@@ -177,19 +177,19 @@ def averaging_over(workers: Workers | None) -> Iterator[None]:
 
 
 def average(tensor: Tensor) -> Tensor:
-    """Return the mean of a floating-point tensor over all workers; a process alone has its own."""
+    """Return the mean of a floating-point tensor over all ranks; a process alone returns its own."""
     workers = _workers.get()
     return tensor if workers is None else workers.mean(tensor)
 
 
 def average_number(number: float) -> float:
-    """Return the mean of a number over all workers."""
+    """Return the mean of a number over all ranks."""
     workers = _workers.get()
     return number if workers is None else workers.sum(number)[0] / workers.size
 
 
-def n_workers() -> int:
-    """Return how many workers share the update under way."""
+def n_ranks() -> int:
+    """Return the number of ranks that share the running update."""
     workers = _workers.get()
     return 1 if workers is None else workers.size
 
@@ -279,7 +279,7 @@ class UpdateRunner:
 
     Graphs are kept for each step (a bound method is equal to itself; a new lambda is a new step) and for the
     names, shapes and dtypes that it was called with. What can't be compiled runs eagerly from then on; one of
-    several workers can't go on without the others, so there it ends the run.
+    several ranks can't go on without the others, so there it ends the run.
     """
 
     def __init__(self, state: State, runtime: Runtime) -> None:

@@ -1,9 +1,9 @@
-"""Ranks: processes that learn as one, because all that decides what they do is averaged.
+"""Ranks: data-parallel processes whose weights stay equal, because updates use averages over all ranks.
 
-Each has environments of its own. Where an update comes to a gradient, or to anything else on which it depends
-what is done next, it takes the mean over all ranks (`zoo.optim.update_runner.average`), which is the same for
-all of them to the last bit. So weights that are equal once stay equal. Between two updates rank 0 alone
-decides what comes next, and the others carry out its orders (`Workers.order`, `Workers.follow`).
+Each rank has its own environments. An update averages its gradients, and every other value that decides its
+course, over all ranks (`zoo.optim.update_runner.average`). The average is the same on all of them to the last
+bit, so weights that are equal once stay equal. Between two updates rank 0 alone decides what comes next, and
+the others carry out its orders (`Workers.order`, `Workers.follow`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GO_ON, STOP, END = "go on", "stop", "end"
 ORDER_BYTES = 8192  # room for an order
 
 PATIENCE = timedelta(days=30)
-"""How long a rank waits for the others: an evaluation may take hours. One that dies is noticed at once."""
+"""How long a rank waits for the others: an evaluation may take hours. A rank that dies is noticed at once."""
 
 SPIN_SECONDS, LONGEST_NAP = 2e-4, 2e-3
 """How long waiting for the others keeps a core busy, and then the longest time between two looks."""
@@ -43,9 +43,9 @@ Orders = Mapping[str, Callable[..., Any]]  # what rank 0 can order, by name
 class Workers:
     """One of ``size`` processes that learn as one, ``n_here`` of them on this machine; ``rank`` 0 leads.
 
-    They meet in ``store``. On GPUs, of which each has its own, gradients go through NCCL, all else through
-    gloo. Raises `ZooError` where this process already is one of several. Every call but `order` has to be
-    made by all ranks, in the same order; it raises `RuntimeError` once one of them has died.
+    They meet in ``store``. With one GPU per rank, gradients go through NCCL and everything else through gloo.
+    Raises `ZooError` if this process already is one of several. Every method except `order` has to be called
+    by all ranks, in the same order; it raises `RuntimeError` once a rank has died.
     """
 
     def __init__(
@@ -66,16 +66,16 @@ class Workers:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the one that logs, evaluates and saves."""
+        """Whether this is rank 0, which logs, evaluates and saves."""
         return self.rank == 0
 
     def end(self) -> None:
-        """Have the others end; they have to be waiting for orders."""
+        """End the other ranks; they have to be waiting for orders."""
         self.order(END)
-        self.sum(0)  # so that none leaves before all have received it
+        self.sum(0)  # no rank leaves before all have received the order
 
     def close(self) -> None:
-        """Leave the others."""
+        """Leave the group of ranks."""
         dist.destroy_process_group()
 
     # -- within updates ---------------------------------------------------------------------------------

@@ -131,9 +131,7 @@ class StudyProcess:
         except Exception as error:
             show(traceback.format_exc(), end="", file=sys.stderr, flush=True)
             reason = reason_of(error)
-            raise ZooError(
-                f"the study does not start, because a first small training failed: {reason}"
-            ) from error
+            raise ZooError(f"the study does not start: a first small training failed: {reason}") from error
 
     def _run_trial(self, trial: Trial) -> float:
         plan = self.plan

@@ -109,7 +109,7 @@ def agent_path(settings: AgentName) -> Path:
         raise ZooError(f"which agent? {missing}= is missing: give algo=NAME env=ID, or agent=PATH")
     name, runs = settings.algo, settings.runs_dir
     algos = sorted({*algorithm_options(), *(agent.algo for agent in list_agents(runs=runs))})
-    if name not in algos:
+    if name not in algos and "." not in name:  # a class of the user's own has a path
         raise ZooError(f"unknown algorithm '{name}'{nearest(name, algos)} (known: {', '.join(algos)})")
     agent = find_agent(name, env_id(env), runs=runs)
     return agent if checkpoint is None else kept_agent(agent, checkpoint)

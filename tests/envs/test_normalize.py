@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scripted import Counting, Noisy
 
+import zoo
 from zoo.algorithms.ars import RowMoments
 from zoo.envs.adapter import make_adapter
 from zoo.envs.config import NormalizeConfig
@@ -396,3 +397,11 @@ def test_options_with_config_or_normalizer_are_refused(other: dict[str, Any]) ->
     values = {"normalizer": VecNormalize(env).normalizer, "config": NormalizeConfig(clip_obs=5)}
     with pytest.raises(ZooError, match="norm_reward"):
         VecNormalize(env, norm_reward=False, **{name: values[name] for name in other})
+
+
+def test_normalizer_under_another_wrapper_is_refused() -> None:
+    normalized = VecNormalize(make_vec_env("CartPole-v1", 2))
+    with pytest.raises(ZooError, match="outermost"):
+        VecNormalize(normalized)
+    with pytest.raises(ZooError, match="outermost"):
+        zoo.PPO2("MlpPolicy", gym.wrappers.vector.RecordEpisodeStatistics(normalized))

@@ -42,7 +42,7 @@ def _compared(settings: CompareSettings) -> Comparison:
     sides = []
     for side in [settings.runs] if isinstance(settings.runs, str) else settings.runs or []:
         paths = side if isinstance(side, list) else [side]
-        sides.append((", ".join(paths), [read_run(path) for path in find_runs(paths)]))
+        sides.append((", ".join(map(str, paths)), [read_run(path) for path in find_runs(paths)]))
     both = sides_of(sides, keys_of(settings.by))
     comparison = compare_sides(both, settings.score, settings.aggregate, settings.reference)
     return replace(comparison, text="\n".join(_lines(comparison, SCORE_NAMES[settings.score])))

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from zoo.envs.masks import ActionMasks, Masks, vector_query
-from zoo.envs.normalize import Normalizer, VecNormalize
+from zoo.envs.normalize import Normalizer, VecNormalize, refuse_hidden_normalizer
 from zoo.envs.registry import close_reporting, in_env_folder
 from zoo.envs.spaces import Info, Observations, check_supported, is_goal_space
 from zoo.envs.transition import (
@@ -47,6 +47,7 @@ def make_adapter(env: VectorEnv[Any, Any, Any], monitor: EpisodeMonitor | None =
             f"expected a gymnasium.vector.VectorEnv, got {type(env).__name__}; make_vec_env makes one"
         )
     inner = env.env if isinstance(env, VecNormalize) else env
+    refuse_hidden_normalizer(inner)
     return (ReplayableAdapter if isinstance(inner, VecEnv) else ForeignAdapter)(env, monitor)
 
 

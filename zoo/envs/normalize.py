@@ -261,6 +261,14 @@ def _name(key: str) -> str:
     return f"observations/{key}" if key else "observations"
 
 
+def refuse_hidden_normalizer(env: Any) -> None:
+    """Raise `ZooError` if a `VecNormalize` is among the wrappers of a vector environment."""
+    while isinstance(env, VectorWrapper):
+        if isinstance(env, VecNormalize):
+            raise ZooError("VecNormalize is the outermost wrapper of a vector environment, and there is one")
+        env = env.env
+
+
 class VecNormalize(RefusesNames, VectorWrapper):
     """Normalises observations and rewards; while ``training``, it updates the statistics.
 
@@ -279,6 +287,7 @@ class VecNormalize(RefusesNames, VectorWrapper):
         normalizer: Normalizer | None = None,
         **options: Any,
     ) -> None:
+        refuse_hidden_normalizer(env)
         super().__init__(env)
         if options:
             if config is not None or normalizer is not None:

@@ -278,6 +278,32 @@ def test_failed_jobs_are_listed_and_others_complete(launcher: str, capfd: pytest
         assert (f"zoo: {line}\n" in printed.out) == (launcher == "joblib")
 
 
+@pytest.mark.parametrize(
+    ("slurm_state", "status", "reason", "is_missing"),
+    [
+        ("RUNNING", "running", "", False),
+        ("STOPPED", "running", "", False),
+        ("RESIZING", "running", "", False),
+        ("TIMEOUT", "killed", "its time was up (hydra.launcher.timeout_min)", True),
+        ("OUT_OF_MEMORY", "killed", "it needed more memory than it had (hydra.launcher.mem_gb)", True),
+        ("NODE_FAIL", "killed", "its process is gone; Slurm says NODE_FAIL", True),
+        ("CANCELLED", "interrupted", "its process is gone; Slurm says CANCELLED", True),
+    ],
+)
+def test_slurm_state_says_whether_job_is_gone(
+    slurm_state: str, status: str, reason: str, is_missing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("bin").mkdir()
+    Path("bin", "squeue").write_text(f"#!/bin/sh\necho '7_0|{slurm_state}|None'\n")
+    Path("bin", "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", str(Path("bin").absolute()), prepend=os.pathsep)
+    folder = SweepFolder("a sweep")
+    folder.create([["seed=1"]])
+    folder.change_job(0, status="running", slurm_job="7_0")
+    (job,) = folder.current_jobs()
+    assert (job.status, job.reason, job.is_missing) == (status, reason, is_missing)
+
+
 def test_missing_slurm_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(Path.cwd()))
     with pytest.raises(ZooError, match="not part of a Slurm cluster"):

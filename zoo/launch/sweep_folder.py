@@ -289,11 +289,11 @@ def _status_by_slurm(job: JobState, slurm_state: str, why: str) -> tuple[str, st
         if job.status == QUEUED:
             return QUEUED, waits
         return PREEMPTED, job.reason or waits or "it is in the queue again"
-    if slurm_state in AT_WORK:
+    if slurm_state not in OVER:
         return RUNNING if job.status == QUEUED else job.status, job.reason
     if job.status == PREEMPTED:
         return INTERRUPTED, "it ended with a checkpoint, and was not put back into the queue"
-    reason = f"its process is gone; Slurm says {slurm_state or 'nothing'}"
+    reason = REASONS.get(slurm_state, f"its process is gone; Slurm says {slurm_state or 'nothing'}")
     return INTERRUPTED if slurm_state == "CANCELLED" else KILLED, reason
 
 
@@ -333,7 +333,13 @@ def _read(file: Path) -> dict[str, Any]:
 
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD")
 
-AT_WORK = ("CONFIGURING", "RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "SUSPENDED")
+REASONS = {
+    "OUT_OF_MEMORY": "it needed more memory than it had (hydra.launcher.mem_gb)",
+    "TIMEOUT": "its time was up (hydra.launcher.timeout_min)",
+}
+
+OVER = (*REASONS, "", "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "PREEMPTED")
+"""States of jobs that are gone; those in all others, such as ``RESIZING``, may go on."""
 
 TIMEOUT = 60
 """Timeout in seconds of a Slurm command."""

@@ -365,7 +365,7 @@ def test_masker_asks_a_function_or_a_method_by_name(function: Any, expected: lis
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("valid_move", "ActionMasker.*no attribute 'valid_move'"),
+        ("valid_move", "ActionMasker.*no attribute 'valid_move'.*action_mask_fn=my_module.my_function"),
         (f"{__name__}.evenness", "evenness"),
         ("no_such_module.evens", "ActionMasker: No module named 'no_such_module'"),
     ],

@@ -258,8 +258,23 @@ def test_nan_in_an_action_is_named() -> None:
         stepper.step(np.array([[0.0], [np.nan]]))
 
 
+class Broken(gym.Wrapper[Any, Any, Any, Any]):
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.no_such_attribute  # noqa: B018
+
+
+def test_bug_in_wrapper_keeps_its_traceback() -> None:
+    with pytest.raises(ZooError, match=r"Traceback[\s\S]*self\.no_such_attribute"):
+        made(Counting, wrappers=[f"{__name__}.Broken"])
+
+
+class OwnNormalizer(gym.wrappers.NormalizeObservation[Any, Any, Any]):
+    """A class of a user's own."""
+
+
 def normalized_inside() -> Any:
-    env = gym.wrappers.NormalizeObservation(gym.make("CartPole-v1"))
+    env = OwnNormalizer(gym.make("CartPole-v1"))
     return gym.wrappers.TimeLimit(gym.wrappers.NormalizeReward(env), 50)
 
 
@@ -267,7 +282,7 @@ def normalized_inside() -> Any:
     ("env", "options", "told"),
     [
         ("CartPole-v1", {"wrappers": ["NormalizeObservation"]}, "NormalizeObservation"),
-        (normalized_inside, {"vectorization": "workers"}, "NormalizeObservation and NormalizeReward"),
+        (normalized_inside, {"vectorization": "workers"}, "OwnNormalizer and NormalizeReward"),
         (
             lambda: gym.wrappers.vector.NormalizeObservation(gym.make_vec("CartPole-v1", 2)),
             None,

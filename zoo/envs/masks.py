@@ -201,10 +201,13 @@ class ActionMasker(gym.Wrapper[Any, Any, Any, Any]):
 def _function_called(name: str, env: Env) -> Callable[[Env], Any]:
     """Return a function that reads the attribute of this name, or the function at a path."""
     module, _, function = name.rpartition(".")
+    try:
+        value: Any = getattr(import_own(module), function) if module else env.get_wrapper_attr(name)
+    except (ImportError, AttributeError) as error:
+        how = "" if module else "; a function of a module: action_mask_fn=my_module.my_function"
+        raise ZooError(f"ActionMasker: {error}{how}") from error
     if module:
-        path: Callable[[Env], Any] = getattr(import_own(module), function)
-        return path
-    value = env.get_wrapper_attr(name)
+        return value
     return lambda env: value() if callable(value) else env.get_wrapper_attr(name)
 
 

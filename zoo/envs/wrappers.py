@@ -108,13 +108,18 @@ def flatten_env(env: Env, *, masked: bool = True) -> Env:
     return env if is_flat and not has_mask else FlatObservation(env, space, has_mask=has_mask)
 
 
-NORMALIZING = ("NormalizeObservation", "NormalizeReward")
+NORMALIZING = (
+    gym.wrappers.NormalizeObservation,
+    gym.wrappers.NormalizeReward,
+    gym.wrappers.vector.NormalizeObservation,
+    gym.wrappers.vector.NormalizeReward,
+)
 """Gymnasium's wrappers whose running statistics stay in the environment that they are around."""
 
 
 def unsaved_statistics(env: Any) -> list[str]:
     """Return, in a line, which wrappers around ``env`` normalise by statistics of their own."""
-    names = [name for layer in layers(env) if (name := type(layer).__name__) in NORMALIZING][::-1]
+    names = [type(layer).__name__ for layer in layers(env) if isinstance(layer, NORMALIZING)][::-1]
     advice = (
         f"{' and '.join(names)}: these statistics are neither saved with the agent nor shared with other "
         "environments and evaluations, whose scores depend on how many episodes are played; "
@@ -380,7 +385,7 @@ def _apply_wrapper(env: Env, wrapper: str | Mapping[str, Any]) -> Env:
     except gym.error.DependencyNotInstalled as error:
         command = install_command("video") if issubclass(make, gym.wrappers.RecordVideo) else "a package"
         raise ZooError(f"env.wrappers: {name} needs: {command} ({error})") from error
-    except (TypeError, ImportError, AttributeError) as error:
+    except TypeError as error:
         raise ZooError(f"env.wrappers: {name}: {error}") from error
 
 

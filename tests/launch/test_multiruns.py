@@ -200,6 +200,13 @@ def test_status_of_what_is_no_sweep_is_a_mistake(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err.count("there is no sweep in") == 2
 
 
+@pytest.mark.parametrize("content", ["{}", "command: [", "- check"])
+def test_damaged_sweep_is_one_error(content: str) -> None:
+    Path("sweep.yaml").write_text(content)
+    with pytest.raises(ZooError, match=r"sweep\.yaml is damaged"):
+        run_command("check", "quick_jobs:run", ["-m", "sweep.resume=."])
+
+
 def test_sweep_goes_on_as_it_was() -> None:
     sweep("0,2")
     resume = f"sweep.resume={the_sweep().path}"

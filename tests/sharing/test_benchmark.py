@@ -76,10 +76,13 @@ def test_one_benchmark_at_a_time_writes_into_a_folder() -> None:
     [
         (["agents=agents", "env=Pendulum-v1"], "no agent to measure among the 1 found"),
         (["agents=nowhere"], "no such folder"),
+        (["agents=agents", "out=file"], "out=file: can't write there"),
+        (["agents=agents", "out=file/x"], "out=file/x: can't write there"),
     ],
 )
 def test_nothing_to_measure(wanted: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     (save("a2c", "agents/damaged") / "config.yaml").write_text("format: [")
+    Path("file").touch()
     assert status_of(["benchmark", *wanted]) == 2
     assert message in capsys.readouterr().err
 

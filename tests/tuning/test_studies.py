@@ -323,6 +323,7 @@ def test_samplers_and_pruners_work(sampler: str, pruner: str) -> None:
         ("n_jobs=0", "n_jobs=0"),
         ("study=../x", "is not a name"),
         ("timeout=2hh", "`timeout=2hh` is not a time; expected seconds, 30min or 2h"),
+        ("timeout=0min", "`timeout=0min` is not a time"),
     ],
 )
 def test_mistake_is_told_in_one_line(override: str, message: str) -> None:

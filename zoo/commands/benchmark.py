@@ -53,7 +53,10 @@ def run(settings: BenchmarkSettings) -> None:
     """Measure the agents that have no result yet; write benchmark.md and benchmark.json."""
     agents = _wanted_agents(settings)
     folder = Path(settings.out).expanduser()
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ZooError(f"out={one_line(settings.out)}: can't write there: {error.strerror}") from error
     lock = FileLock(folder / ".lock")
     if not lock.acquire(wait=False):
         raise ZooError(f"out={settings.out}: another zoo benchmark writes there; give this one its own")

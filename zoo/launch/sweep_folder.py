@@ -145,8 +145,11 @@ class SweepFolder:
         return [name] if is_resumed else [f"runs_dir={quoted(str(self.path))}", name]
 
     def read_record(self) -> dict[str, Any]:
-        """Return the content of ``sweep.yaml``."""
-        return parse_own_yaml(self.record.read_bytes())
+        """Return the content of ``sweep.yaml``. Raises `ZooError` for a damaged one."""
+        record = _read(self.record)
+        if not {"command", "working_folder", "overrides", "hydra_overrides"} <= record.keys():
+            raise ZooError(f"{self.shown}/sweep.yaml is damaged: it doesn't say what the sweep was")
+        return record
 
     def read_job(self, number: int) -> JobState:
         """Return a job's state as last written."""

@@ -35,7 +35,7 @@ from zoo.core.plain_data import flat
 from zoo.core.printing import first_and_last, one_line, without_password
 from zoo.envs.registry import folder_name
 from zoo.envs.replay import random_seed
-from zoo.errors import ZooError
+from zoo.errors import NotFiniteError, ZooError
 from zoo.tuning.space import Config, Space
 
 FREE = (
@@ -47,7 +47,7 @@ FREE = (
 SETTINGS, SEED = "settings", "seed"
 """Attributes of a study."""
 
-ORIGIN, PROCESS, REASON, TRACEBACK = "origin", "worker", "reason", "traceback"
+ORIGIN, PROCESS, REASON, TRACEBACK, DIVERGED = "origin", "worker", "reason", "traceback", "diverged"
 """Attributes of a trial: where its values came from, who ran it, why it ended, and the traceback."""
 
 DIED = "its process died"
@@ -126,7 +126,7 @@ def _seconds(time: int | str | None) -> float | None:
     if not isinstance(time, str):
         return time
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|sec|min|m|h)", time.strip())
-    if match is None:
+    if match is None or not float(match[1]):
         raise ZooError(f"`timeout={time}` is not a time; expected seconds, 30min or 2h")
     return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2][0]]
 
@@ -328,6 +328,7 @@ class SharedStudy:
                     raise
                 except Exception as error:
                     trial.set_user_attr(REASON, reason_of(error))
+                    trial.set_user_attr(DIVERGED, isinstance(error, NotFiniteError))
                     trial.set_user_attr(TRACEBACK, "".join(traceback.format_exception(error))[-4000:])
                     raise
 

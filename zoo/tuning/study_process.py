@@ -21,7 +21,7 @@ from zoo.config.environment_values import resolved
 from zoo.config.user_files import shown
 from zoo.core.file_lock import FileLock
 from zoo.core.printing import one_line, say, show
-from zoo.errors import INTERRUPTED, MISTAKE, NotFiniteError, ZooError
+from zoo.errors import INTERRUPTED, MISTAKE, ZooError
 from zoo.experiment.evaluation import Evaluation
 from zoo.tuning.objective import (
     TOP_RUNS,
@@ -37,6 +37,7 @@ from zoo.tuning.reevaluate import RUN, SAMPLES, SEED, TRIAL, join_reevaluation, 
 from zoo.tuning.samplers import make_pruner, make_sampler
 from zoo.tuning.study import (
     DIED,
+    DIVERGED,
     REASON,
     TRACEBACK,
     Plan,
@@ -182,8 +183,7 @@ class StudyProcess:
         ending = endings.get(trial.state) or f"{self.plan.objective} {trial.values[0]:,.6g}"
         if self.plan.config["verbose"]:
             say(f"{name}  {ending}  ({seconds:.1f} s)")
-        has_diverged = NotFiniteError.__name__ in trial.user_attrs.get(TRACEBACK, "")
-        if trial.state != TrialState.FAIL or has_diverged:  # divergence is a result of the values
+        if trial.state != TrialState.FAIL or trial.user_attrs.get(DIVERGED):  # by the values it had
             self.n_equal_failures = 0
             return
         # Without numbers: an environment's failure names its index and seed, which differ between trials.

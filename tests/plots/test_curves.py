@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import timeit
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,15 @@ def test_rolling_mean_is_centred(window: int) -> None:
         values[max(0, i - (window - 1) // 2) : i + window // 2 + 1].mean() for i in range(len(values))
     ]
     assert np.allclose(rolling_mean(values, window), expected, rtol=0, atol=1e-8)
+
+
+def test_rolling_mean_takes_as_long_with_any_window() -> None:
+    values = np.random.default_rng(0).normal(1e6, 1, 200_000)
+
+    def seconds(window: int) -> float:
+        return min(timeit.repeat(lambda: rolling_mean(values, window), number=1, repeat=3))
+
+    assert seconds(20_000) < 10 * seconds(20)
 
 
 def test_curve_is_mean_over_interpolated_runs() -> None:

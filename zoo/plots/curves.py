@@ -81,9 +81,11 @@ def smoothed(series: Series, smooth: int | str, y: str) -> Series:
 
 def rolling_mean(values: Array, window: int) -> Array:
     """Return the mean of the ``window`` values around each: a trailing mean would shift the curve."""
-    ones, start = np.ones(window), window // 2
-    sums, counts = (np.convolve(a, ones)[start : start + len(a)] for a in (values, np.ones_like(values)))
-    return np.asarray(sums / counts)
+    rows, level = np.arange(len(values)), values.mean()
+    first = np.maximum(rows - (window - 1) // 2, 0)
+    end = np.minimum(rows + window // 2 + 1, len(values))
+    sums = np.concatenate([[0.0], np.cumsum(values - level, dtype=np.float64)])  # kept small by the level
+    return np.asarray(level + (sums[end] - sums[first]) / (end - first)) if window > 1 else values
 
 
 def binned(series: Series) -> Series:

@@ -283,12 +283,12 @@ def choice_limits(space: Space) -> tuple[Any, Any] | None:
     return None
 
 
-def misfit(values: Any, space: Space, leading: tuple[int, ...] = ()) -> str | None:
+def misfit(values: Any, space: Space, leading: tuple[int, ...] = (), limits: Any = None) -> str | None:
     """Describe why values (*leading, *shape) don't fit one (sub)space, or return None.
 
-    A cast of numbers must not change them, choices have limits; floats may have any value.
+    A cast of numbers must not change them, choices have ``limits``; floats may have any value.
     """
-    array, limits = np.asarray(values), choice_limits(space)
+    array, limits = np.asarray(values), limits or choice_limits(space)
     if array.shape != (*leading, *(space.shape or ())):
         return f"shape {array.shape} instead of {(*leading, *(space.shape or ()))}"
     dtype = np.dtype(space.dtype)

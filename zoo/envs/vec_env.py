@@ -26,6 +26,7 @@ from zoo.envs.spaces import (
     Space,
     action_array,
     check_supported,
+    choice_limits,
     describe,
     is_composite,
     leaves,
@@ -624,14 +625,15 @@ class _Part:
 
     def __init__(self, rows: NDArray[Any], key: str | None, space: Space) -> None:
         self.rows, self.key, self.space = rows, key, space
-        self._is_float, self._shape = rows.dtype.kind == "f", rows.shape[1:]
+        self._dtype, self._shape, self._limits = rows.dtype, rows.shape[1:], choice_limits(space)
 
     def of(self, observation: Any) -> Any:
         """Return this part of an observation. Raises `ZooError` for a shape or values that don't fit."""
         part = observation if self.key is None else observation[self.key]
-        if self._is_float and np.shape(part) == self._shape:
+        is_one_type = self._dtype.kind == "f" or getattr(part, "dtype", None) == self._dtype
+        if is_one_type and self._limits is None and np.shape(part) == self._shape:
             return part  # the quick way
-        if problem := misfit(part, self.space):
+        if problem := misfit(part, self.space, limits=self._limits):
             name = "an observation" if self.key is None else f"an observation `{self.key}`"
             raise ZooError(f"{name} has {problem}; observation_space is {describe(self.space)}")
         return part

@@ -70,6 +70,7 @@ WRONG = {
     # What does not go together, or is not there.
     "train algo=dqn env=CartPole-v1 algo.gradient_steps=0": "`algo.gradient_steps=0` would never learn",
     "train algo=sac env=Pendulum-v1 n_timesteps=500 algo.learning_starts=500": "leaves nothing",
+    "train algo=dqn env=CartPole-v1 n_timesteps=100": "; tuned=none leaves tuned values out",
     "train algo=ppo2 env=MiniWorld-Hallway-v0": "pip install miniworld",
     "train algo=ppo2 env=CartPole-v1 env.kwargs.gravitation=9": "does not take these env.kwargs",
     "train algo=ppo2 env=CartPole-v1 callbacks=none callbacks.stop_on_reward.threshold=1": "callbacks.eval",

@@ -251,6 +251,26 @@ def test_bar_says_when_the_update_is_compiled(ppo2: Callable[..., PPO2]) -> None
     assert " left" in after
 
 
+@pytest.mark.parametrize(
+    ("n_left", "told"), [(3, ""), (1, "1 of the 2 rows written before the checkpoint"), (0, "has 0 of the 2")]
+)
+def test_lost_rows_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], n_left: int, told: str
+) -> None:
+    path = tmp_path / "progress.csv"
+    logger = CsvLogger(path)
+    for timesteps in (1, 2):
+        logger.write(entry(timesteps))
+    state = logger.state()
+    logger.write(entry(3))
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[: n_left + 1]))
+    CsvLogger(path).load_state(state)
+    assert [row["time/total_timesteps"] for row in rows(path)] == ["1", "2"][:n_left]
+    message = capsys.readouterr().err
+    assert told in message
+    assert bool(message) == bool(told)
+
+
 @pytest.mark.parametrize("at", [1, 320])
 def test_closed_terminal_ends_no_training(ppo2: Callable[..., PPO2], at: int) -> None:
     class CloseTerminal(Callback):

@@ -383,6 +383,15 @@ Other-v0:
 """
 
 
+@pytest.mark.parametrize("content", ["", "- Pendulum-v1", "Pendulum-v1"])
+def test_file_without_hyperparameters_is_one_error(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "td3.yml").write_text(content)
+    assert status_of(["import", str(tmp_path / "td3.yml")]) == 2
+    assert "holds no environments with their hyperparameters" in capsys.readouterr().err
+
+
 def test_hyperparameters_of_rl_zoo3_become_tuned_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -67,9 +67,11 @@ def run(config: Mapping[str, Any]) -> None:
 def import_tuned(file: Path, settings: ImportSettings) -> None:
     """Write a tuned file for each environment of a file of rl_zoo3's hyperparameters."""
     try:
-        entries = dict(yaml.safe_load(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
+        entries = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise ZooError(f"can't read {one_line(shown(file))}: {one_line(error)}") from error
+    if not isinstance(entries, Mapping):
+        raise ZooError(f"{one_line(shown(file))} holds no environments with their hyperparameters")
     algo, loader = settings.algo or ALGORITHMS.get(file.stem, file.stem), ConfigLoader("train")
     loader.load_incomplete([f"algo={quoted(algo)}"])  # refuses one that Zoo has not
     folder = Path(settings.out or "hyperparams", algo)

@@ -129,9 +129,11 @@ def _check_together(values: dict[str, Any]) -> None:
         return
     starts, n_timesteps = algo.get("learning_starts"), values.get("n_timesteps")
     if starts is not None and n_timesteps is not None and starts >= n_timesteps:
+        is_tuned = values.get("tuned") not in (None, "none")
         raise ZooError(
             f"`algo.learning_starts={starts}` leaves nothing of n_timesteps={n_timesteps} to learn in;"
             " expected fewer random steps (algo.learning_starts=…), or a longer run"
+            f"{'; tuned=none leaves tuned values out' if is_tuned else ''}"
         )
     preset = algo.get("preset")
     if preset == f"her_{algo['name']}" and replay and replay["prioritized"] and not replay["hindsight"]:

@@ -169,7 +169,11 @@ class CsvLogger(Logger):
         return {"columns": columns, "rows": self._n_rows}
 
     def load_state(self, values: dict[str, Any]) -> None:
-        self._rewrite(values["columns"], self._rows()[: values["rows"]])
+        rows = self._rows()[: values["rows"]]
+        if len(rows) < values["rows"]:
+            left = f"has {len(rows)} of the {values['rows']} rows written before the checkpoint"
+            print_message(f"{self.path} {left}: the others are lost")
+        self._rewrite(values["columns"], rows)
 
     def _known_columns(self) -> list[str]:
         """Return the columns of the file, which may be there from an earlier call of `learn`."""
@@ -237,9 +241,8 @@ class LoggerGroup:
                 kind = "" if is_expected else f"{type(error).__name__}: "
                 reason = one_line(f"{type(output).__name__}: {kind}{error}", 500)
                 then = "the run goes on, and logs again when it can"
-                print_message(
-                    f"{reason}; {then if tries_again else 'it is switched off, and the run goes on'}"
-                )
+                then = then if tries_again else "it is switched off, and the run goes on"
+                print_message(f"{reason}; {then}")
                 if os.environ.get("ZOO_DEBUG") == "1":
                     traceback.print_exception(error)
             (self._failing if tries_again else self._off).add(name)

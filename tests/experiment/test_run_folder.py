@@ -54,10 +54,12 @@ def test_record_names_the_commit(tmp_path: Path, run: RunFolder, monkeypatch: py
         ).stdout.strip()
 
     git("init")
+    monkeypatch.chdir(tmp_path)
+    run.start(seed=0)
+    assert run.read_record()["git_commit"] is None
     (tmp_path / "a.py").write_text("")
     git("add", "a.py")
     git("commit", "-m", "a")
-    monkeypatch.chdir(tmp_path)
     run.start(seed=0)
     assert run.read_record()["git_commit"] == git("rev-parse", "HEAD")
     assert run.read_record()["git_changed"] is False

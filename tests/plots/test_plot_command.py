@@ -16,7 +16,9 @@ import pytest
 from PIL import Image
 from synthetic_runs import learning, make_run
 
+import zoo
 from zoo.cli import status_of
+from zoo.experiment.run_folder import RunFolder
 
 
 def plotted(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[Path, str]:
@@ -199,6 +201,14 @@ def test_report_shows_commands_as_they_are_typed() -> None:
     table = html.unescape(report(str(run))[0].partition("<h2>Runs")[2].partition("</table>")[0])
     assert "zoo train \"job='x'\" 'policy.net_arch=[8]'" in table
     assert "None" not in table
+
+
+def test_run_folder_is_plotted_and_compared() -> None:
+    paths = [make_run(Path("runs"), seed=seed, evaluations=learning(seed)) for seed in (1, 2)]
+    runs = [RunFolder(path) for path in paths]
+    assert repr(runs[0]) == f"<RunFolder {paths[0]}>"
+    assert [run.path.name for run in zoo.plot(*runs, figure="scores").runs] == [path.name for path in paths]
+    assert zoo.compare(*runs).verdicts.keys() == zoo.compare(*map(str, paths)).verdicts.keys()
 
 
 def test_report_of_a_run_that_did_not_finish_says_so() -> None:

@@ -72,6 +72,12 @@ class RunFolder:
         self.status: str | None = None  # what this process has last written into the record
         self._lock = FileLock(self.path / ".lock")
 
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __repr__(self) -> str:
+        return f"<RunFolder {self.path}>"
+
     @classmethod
     def create(cls, root: str | os.PathLike[str], algo: str, env: str, seed: int) -> RunFolder:
         """Make ``root/algo/env/<timestamp>_s<seed>``, another one than every other process makes."""
@@ -290,5 +296,5 @@ def git_state() -> dict[str, Any]:
     except (OSError, subprocess.SubprocessError):
         return {"git_commit": None}
     lines = done.stdout.splitlines()
-    commit = lines[0].removeprefix("# branch.oid ")
+    commit = lines[0].removeprefix("# branch.oid ").replace("(initial)", "") or None
     return {"git_commit": commit, "git_changed": not all(line.startswith("#") for line in lines)}

@@ -166,6 +166,13 @@ class AgentsSettings:
 
 
 @dataclass
+class OwnCallbackSettings:
+    """What a callback of the user's own has beside the arguments of its class."""
+
+    every: int = hyperparameter(help="steps between calls", unit="environment steps", ge=1)
+
+
+@dataclass
 class CheckpointSettings:
     """Checkpoints for `resume=`, written during the run."""
 

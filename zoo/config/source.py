@@ -98,7 +98,8 @@ def choices_in(config: DictConfig) -> dict[str, Any]:
     """Return the options that a file's defaults list chooses by ``override /GROUP: OPTION``."""
     entries: Any = OmegaConf.to_container(OmegaConf.create(config.get("defaults") or []))
     choices = [choice for entry in entries if isinstance(entry, dict) for choice in entry.items()]
-    return {key[9:].lstrip("/"): option for key, option in choices if key.startswith("override ")}
+    prefix = "override "
+    return {k.removeprefix(prefix).lstrip("/"): option for k, option in choices if k.startswith(prefix)}
 
 
 # -- Hydra ------------------------------------------------------------------------------------------------

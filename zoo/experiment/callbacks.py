@@ -172,9 +172,9 @@ class EvalCallback(Callback):
         """Record an evaluation; ``candidate`` is compared with the best so far, unless None."""
         self.n_evaluations += 1
         self.last, self.evaluated_at = evaluation, algorithm.num_timesteps
-        names = {"mean_reward": "mean", "mean_ep_length": "mean_length", "success_rate": "success_rate"}
-        values = {f"eval/{name}": getattr(evaluation, attribute) for name, attribute in names.items()}
-        scalars = {name: value for name, value in values.items() if value is not None}
+        scalars = {"eval/mean_reward": evaluation.mean, "eval/mean_ep_length": evaluation.mean_length}
+        if evaluation.success_rate is not None:
+            scalars["eval/success_rate"] = evaluation.success_rate
         algorithm.scalars.record_row(algorithm.num_timesteps, scalars)
         if self.verbose:
             print_message(f"step {algorithm.num_timesteps:,}: mean return {decimal(evaluation.mean)}")
@@ -210,9 +210,9 @@ def _as_evaluation(algorithm: Training) -> Iterator[None]:
 
 def score_for_card(evaluation: Evaluation) -> dict[str, Any]:
     """Return an evaluation as an agent's card gives it."""
-    scores = {key: getattr(evaluation, key) for key in ("mean", "std", "n_episodes", "success_rate")}
-    names = {"mean": "mean_return", "std": "std_return", "n_episodes": "n_eval_episodes"}
-    return {names.get(key, key): value for key, value in scores.items() if value is not None}
+    scores = {"mean_return": evaluation.mean, "std_return": evaluation.std}
+    rest = {"n_eval_episodes": evaluation.n_episodes, "success_rate": evaluation.success_rate}
+    return scores | {name: value for name, value in rest.items() if value is not None}
 
 
 def write_evaluations(path: Path, history: list[tuple[int, Evaluation]]) -> None:

@@ -103,7 +103,7 @@ class Evaluation:
 
     def summary(self) -> dict[str, Any]:
         """Return the statistics by name, as ``zoo evaluate`` and ``run.json`` give them."""
-        returns = {f"{name}_return": getattr(self, name) for name in ("mean", "std", "iqm")}
+        returns = {"mean_return": self.mean, "std_return": self.std, "iqm_return": self.iqm}
         rest = {"ci95": list(self.ci95()), "mean_length": self.mean_length, "n_episodes": self.n_episodes}
         return returns | rest | ({} if self.success_rate is None else {"success_rate": self.success_rate})
 
@@ -133,10 +133,11 @@ def evaluate_policy(
         raise ZooError('evaluate_policy(render=True): make the environment with render_mode="human"')
 
     def call_back(step: Transition, rows: Sequence[int]) -> None:
-        all_rows: dict[str, Any] = {"rewards": step.rewards, "dones": step.dones, "infos": step.step_infos()}
+        rewards, dones, infos = step.rewards, step.dones, step.step_infos()
+        vectors = {**step.columns, "rewards": rewards, "dones": dones, "infos": infos}
         for i in rows:
-            row = {name.removesuffix("s"): values[i] for name, values in all_rows.items()}
-            callback({**step.columns, **all_rows, **row, "i": i, "model": model, "env": env}, {})  # type: ignore[misc]
+            row = {"reward": rewards[i], "done": dones[i], "info": infos[i], "i": i}
+            callback({**vectors, **row, "model": model, "env": env}, {})  # type: ignore[misc]
 
     on_step = None if callback is None else call_back
     options: dict[str, Any] = {"deterministic": deterministic, "seed": seed, "n_envs": n_envs}

@@ -155,9 +155,7 @@ def _columns(transition: Transition, action_space: Space) -> dict[str, Any]:
 
 def _is_good(episode: EpisodeRecord, min_return: float | None, successes_only: bool) -> bool:
     if successes_only and "is_success" not in episode.info:
-        where = (
-            "(`is_success` or `success` in the info of its last step); min_return=… can tell the good ones"
-        )
+        where = "(`is_success` or `success` in its last step's info); min_return=… can tell the good ones"
         raise ZooError(f"successes_only: the environment does not say whether an episode succeeded {where}")
     is_enough = min_return is None or episode.episode_return >= min_return
     return is_enough and bool(not successes_only or episode.info["is_success"])

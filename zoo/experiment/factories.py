@@ -18,7 +18,7 @@ from zoo.algorithms.registry import algorithm_class
 from zoo.buffers.config import replay_config
 from zoo.config.environment_values import as_written
 from zoo.config.fields import build
-from zoo.config.schema import ALGO_LABELS, AgentsSettings
+from zoo.config.schema import ALGO_LABELS, OwnCallbackSettings
 from zoo.config.user_files import own_class
 from zoo.core.printing import one_line
 from zoo.envs.adapter import make_adapter
@@ -93,8 +93,8 @@ def monitor_episodes(algorithm: Algorithm, run: RunFolder, closing: ExitStack, *
     """Write every finished episode to the run's folder: a file for each environment of all ranks."""
     envs, env = algorithm.envs, algorithm.env_config
     assert envs is not None and env is not None  # noqa: PT018
-    has_goals = is_goal_space(envs.observation_space) and "is_success" not in env.info_keywords
-    keywords = [*env.info_keywords, *["is_success"] * has_goals]
+    lacks_success = is_goal_space(envs.observation_space) and "is_success" not in env.info_keywords
+    keywords = [*env.info_keywords, "is_success"] if lacks_success else env.info_keywords
     monitor = EpisodeMonitor(run.monitor, n_workers * envs.num_envs, env_id=env.id, info_keywords=keywords)
     closing.callback(monitor.close)
     envs.monitor, envs.start = monitor, monitor.start
@@ -198,9 +198,8 @@ def _outputs(config: Mapping[str, Any], run: RunFolder) -> list[Logger]:
     if settings["wandb"] is not None:
         options = {key: value for key, value in settings["wandb"].items() if value is not None}
         outputs.append(WandbLogger(**options))
-    configs = {name: config for name, config in settings.items() if isinstance(config, Mapping)}
-    configs = {name: config for name, config in configs.items() if not _is_ours(config)}
-    return outputs + [_made(f"logger.{name}", Logger, values) for name, values in configs.items()]
+    own = [name for name, values in settings.items() if isinstance(values, Mapping) and not _is_ours(values)]
+    return outputs + [_made(f"logger.{name}", Logger, settings[name]) for name in own]
 
 
 def _own_callback(where: str, values: Mapping[str, Any]) -> Callback:
@@ -208,12 +207,10 @@ def _own_callback(where: str, values: Mapping[str, Any]) -> Callback:
     arguments, target = dict(values), str(values["_target_"])
     parameters = inspect.signature(own_class(where, target, Callback)).parameters.values()
     takes_every = any(p.name == "every" or p.kind is p.VAR_KEYWORD for p in parameters)
-    every = None
-    if "every" in arguments and not takes_every:
-        every = build(AgentsSettings, {"every": arguments.pop("every")}, where).every
+    every = None if takes_every else arguments.pop("every", None)
     callback = _made(where, Callback, arguments)
     if every is not None:
-        callback.every = every
+        callback.every = build(OwnCallbackSettings, {"every": every}, where).every
     return callback
 
 

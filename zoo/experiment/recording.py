@@ -85,9 +85,8 @@ def rendering_env(env: EnvConfig) -> Iterator[SyncVecEnv]:
                 if "rgb_array" in (envs.metadata.get("render_modes") or ()):
                     raise error
         with contextlib.closing(envs):
-            if not isinstance(envs, SyncVecEnv) or "rgb_array" not in (
-                envs.metadata.get("render_modes") or ()
-            ):
+            modes = envs.metadata.get("render_modes") or ()
+            if not isinstance(envs, SyncVecEnv) or "rgb_array" not in modes:
                 raise ZooError(f"can't film {env.id}: its metadata names no rgb_array among the render_modes")
             yield envs
 
@@ -127,5 +126,6 @@ def video_path(
     agent: Path | None, algo: str, env_id: str, suffix: str = "mp4", folder: Path | None = None
 ) -> Path:
     """Return a new file in ``folder``, else in ``videos`` of the agent's run or of the working folder."""
-    folder = folder or ((agent and run_of(agent)) or Path()) / "videos"
+    run = None if agent is None else run_of(agent)
+    folder = folder or (run or Path()) / "videos"
     return folder / f"{algo}-{folder_name(env_id)}-{datetime.datetime.now():%Y%m%d-%H%M%S}.{suffix}"

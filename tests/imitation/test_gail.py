@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from zoo.experiment.evaluation import evaluate_policy
 from zoo.experiment.expert_recording import record_expert
 from zoo.imitation.discriminator import Discriminator
 from zoo.imitation.expert_data import ExpertData
-from zoo.imitation.gail import GAIL, GENERATORS
+from zoo.imitation.gail import GAIL, GENERATORS, GAILConfig
 
 Array = np.ndarray
 
@@ -203,3 +204,21 @@ def test_discriminator_inputs_are_raw_and_clipped() -> None:
     np.testing.assert_allclose(raw[:, 0] ** 2 + raw[:, 1] ** 2, 1.0, rtol=1e-5)
     shown = columns["observations"].reshape(-1, 3)
     assert not np.allclose(shown[:, 0] ** 2 + shown[:, 1] ** 2, 1.0)
+
+
+@dataclass
+class MyGAILConfig(GAILConfig):
+    mine: int = 3
+
+
+class MyGAIL(GAIL):
+    config_class = MyGAILConfig
+
+
+@pytest.mark.parametrize("generator", ["trpo", "ppo2"])
+def test_subclass_of_gail_has_its_own_config(generator: str) -> None:
+    model: Any = MyGAIL("MlpPolicy", "CartPole-v1", generator=generator, mine=5, compile=False)
+    assert isinstance(model, GENERATOR_CLASSES[generator])
+    assert isinstance(model.config, MyGAILConfig)
+    assert (model.mine, model.config.generator) == (5, generator)
+    assert type(model).config_class is type(model.config)

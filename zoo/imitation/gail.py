@@ -46,7 +46,7 @@ class GAILConfig(DiscriminatorConfig):
         """Return the config class of GAIL with the generator named in ``values``, by default TRPO."""
         name = values.get("generator", cls.generator)
         if name in GENERATORS:
-            return config_with(name)
+            return config_with(name, vars(cls).get("declared", cls))
         raise ZooError(
             f"`{where}.generator={name}`: a generator learns from its own rollouts; expected one of"
             f" {', '.join(GENERATORS)}"
@@ -54,11 +54,12 @@ class GAILConfig(DiscriminatorConfig):
 
 
 @functools.cache
-def config_with(generator: str) -> type[Any]:
-    """Make the config class with the hyperparameters of GAIL and of a generator."""
+def config_with(generator: str, declared: type[GAILConfig] = GAILConfig) -> type[Any]:
+    """Make the config class with the hyperparameters of GAIL, or of a subclass, and of a generator."""
     names: dict[str, Any] = {"__module__": __name__, "__doc__": GAILConfig.__doc__, "reward_model": None}
+    names["declared"] = declared
     names["__annotations__"] = {"reward_model": "ClassVar[None]"}  # the discriminator is the reward model
-    bases = algorithm_class(generator).config_class, GAILConfig
+    bases = algorithm_class(generator).config_class, declared
     return dataclass(with_defaults(generator=generator)(type("GAILConfig", bases, names)))
 
 
@@ -66,8 +67,8 @@ class GAIL(OnPolicyAlgorithm):
     """Generative adversarial imitation of the expert in ``dataset``: `ExpertData` or the path of its file.
 
     ``generator`` names the algorithm that learns, by default "trpo"; the model is an instance of its class,
-    too. Hyperparameters are the discriminator's and the generator's. Without a dataset it can act, but not
-    learn.
+    too. `__new__` picks this class since agents of format 1 call a PPO2 with a discriminator ``gail``.
+    Hyperparameters are the discriminator's and the generator's. Without a dataset it can act, but not learn.
     """
 
     name = "gail"
@@ -132,4 +133,5 @@ class GAIL(OnPolicyAlgorithm):
 @functools.cache
 def with_generator(cls: type[GAIL], generator: str) -> type[GAIL]:
     """Make the class that combines GAIL, or a subclass of it, with a generator's class."""
-    return type(cls.__name__, (cls, algorithm_class(generator)), {"config_class": config_with(generator)})
+    config_class = cls.config_class.variant({"generator": generator}, cls.name)
+    return type(cls.__name__, (cls, algorithm_class(generator)), {"config_class": config_class})

@@ -106,3 +106,18 @@ def test_wrong_input_gets_one_clear_line(cartpole: ExpertData) -> None:
         offline(replace(cartpole, terminated=None))
     with pytest.raises(ZooError, match="differ"):
         offline(cartpole, env="Acrobot-v1")
+
+
+@dataclass
+class ForgetfulConfig(DQNConfig, EpisodeChoice):
+    pass
+
+
+class ForgetfulDQN(OfflineDQN):
+    config_class = ForgetfulConfig
+
+
+def test_offline_learning_starts_at_once(cartpole: ExpertData) -> None:
+    model = ForgetfulDQN({"net_arch": [8]}, SHORT, dataset=cartpole, buffer_size=3, compile=False, threads=1)
+    model.learn(20)
+    assert (model.n_updates, model.learning_starts, model.buffer_size) == (20, 0, cartpole.n_steps)

@@ -23,7 +23,8 @@ from zoo.imitation.expert_data import Dataset, ExpertData
 class OfflineAlgorithm(OffPolicyAlgorithm):
     """Base class for learning from ``dataset``.
 
-    Its config also derives from `EpisodeChoice`, and has ``learning_starts=0``.
+    Its config also derives from `EpisodeChoice`. ``buffer_size`` becomes the size of the data, and
+    ``learning_starts`` 0.
     """
 
     can_share = False
@@ -41,6 +42,7 @@ class OfflineAlgorithm(OffPolicyAlgorithm):
     def _make_buffer(self) -> None:
         if self._data is None and self._dataset is not None:
             self._data = chosen_episodes(self._dataset, self, self.config)  # type: ignore[arg-type]
+        self.config.learning_starts, self.config.buffer_size = 0, self._buffer_shape()[0]
         super()._make_buffer()
         if self._data is not None and not len(self.buffer):
             fill(self.buffer, self._data, stored_actions(self._data, self))

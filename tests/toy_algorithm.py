@@ -66,7 +66,7 @@ class Toy(OnPolicyAlgorithm):
         targets = values + self.advantages(values, self.config.q_lambda)
         rollout["returns"] = self._tensors(self.buffer.as_rows(targets))
         learning_rate = self.rates(self.progress)["learning_rate"]
-        self._take_steps(self._gradient_step, rollout, learning_rate.reshape(1))
+        self.take_steps(self._gradient_step, rollout, learning_rate.reshape(1))
 
     def _gradient_step(self, state: State, rollout: RolloutBatch, learning_rate: Tensor) -> StepResult:
         network = self.updater.module(state)

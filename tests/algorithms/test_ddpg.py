@@ -56,7 +56,7 @@ class WatchedDDPG(DDPG):
 
     importance: Tensor | None = None
 
-    def _take_steps(self, step: Any, shared: Any, rows: Any) -> Any:
+    def take_steps(self, step: Any, shared: Any, rows: Any) -> Any:
         if self.n_updates == 0:
             self.start = copy.deepcopy(self.policy)
             self.reference = copy.deepcopy(self.policy).double()
@@ -69,7 +69,7 @@ class WatchedDDPG(DDPG):
             self.losses: list[tuple[float, float]] = []
         if self.importance is not None:
             rows = {**rows, "weights": self.importance.expand(len(rows["rewards"]), -1)}
-        outputs = super()._take_steps(step, shared, rows)
+        outputs = super().take_steps(step, shared, rows)
         rate = self.schedules["learning_rate"](self._progress_before)
         actor_rate = 0.003 if self.config.actor_learning_rate is not None else rate
         self.critic_optimizer.param_groups[0]["lr"] = rate

@@ -136,7 +136,7 @@ def test_a_weight_counts_as_so_many_transitions(make: Any) -> None:
         if is_soft:
             model.learns_ent_coef = False  # its loss is no mean over transitions' errors
         step = model._round if make is TD3 else model._gradient_step
-        model._take_steps(step, model.rates(0.0), rows)
+        model.take_steps(step, model.rates(0.0), rows)
         return model.get_parameters()
 
     weighted, expected_parameters = after(True), after(False)
@@ -218,7 +218,7 @@ def largest_distance(space: Any, dtype: torch.dtype, changed: dict[str, Any] | N
     peer.train()
     rows |= changed or {}
     learned_from = {name: column for name, column in rows.items() if column is not None}
-    model._take_steps(model._gradient_step, {"rollout": learned_from, **model.rates(0.0)}, batches)
+    model.take_steps(model._gradient_step, {"rollout": learned_from, **model.rates(0.0)}, batches)
     return max(
         distance(flat(source.parameters()), destination, start)
         for (source, destination), start in zip(pairs, starts, strict=True)

@@ -59,7 +59,7 @@ def drawn(actor: SquashedActor, observations: Tensor, noise: Tensor) -> tuple[Te
 class WatchedSAC(SAC):
     """Takes every gradient step a second time, plainly and in double precision, on copies of its networks."""
 
-    def _take_steps(self, step: Any, shared: Any, rows: Any) -> Any:
+    def take_steps(self, step: Any, shared: Any, rows: Any) -> Any:
         if self.n_updates == 0:
             self.start = copy.deepcopy(self.policy)
             self.reference = copy.deepcopy(self.policy).double()
@@ -69,7 +69,7 @@ class WatchedSAC(SAC):
             self.losses: list[tuple[float, float, float]] = []
             parts = (self.reference.actor, self.reference.critics, self.reference.temperature)
             self.optimizers = [torch.optim.Adam(part.parameters(), eps=1e-8) for part in parts]
-        outputs = super()._take_steps(step, shared, rows)
+        outputs = super().take_steps(step, shared, rows)
         for optimizer in self.optimizers:
             optimizer.param_groups[0]["lr"] = self.schedules["learning_rate"](self._progress_before)
         for row in range(len(rows["rewards"])):

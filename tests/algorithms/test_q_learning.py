@@ -84,7 +84,7 @@ def difference(ours: Any, theirs: Any, rows: dict[str, Tensor]) -> float:
     assert not torch.equal(online, target)
     ours.runner.state["q_network"].copy_(online)
     ours.runner.state["target"].copy_(target)
-    ours._take_steps(ours._gradient_step, ours.rates(0.0), rows)
+    ours.take_steps(ours._gradient_step, ours.rates(0.0), rows)
 
     samples = iter(_samples({name: column[i] for name, column in rows.items()}) for i in range(STEPS))
     theirs.replay_buffer = SimpleNamespace(sample=lambda *args, **kwargs: next(samples))
@@ -365,7 +365,7 @@ def test_step_against_loops(algorithm: Any, double: bool, dueling: bool, extra: 
     np.testing.assert_allclose(ours.numpy(), targets, rtol=1e-5, atol=1e-5)
 
     rows = {name: column[None] for name, column in batch.items()}
-    outputs = model._take_steps(model._gradient_step, model.rates(0.0), rows)
+    outputs = model.take_steps(model._gradient_step, model.rates(0.0), rows)
     weights = batch["weights"].tolist() if "weights" in batch else [1.0] * STEP_BATCH
     expected = sum(weight * loss for weight, loss in zip(weights, losses, strict=True)) / STEP_BATCH
     assert model.read_metrics()["train/loss"] == pytest.approx(expected, rel=1e-5)

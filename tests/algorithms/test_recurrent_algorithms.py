@@ -186,7 +186,7 @@ class Pair:
     def ours_updated(self) -> None:
         rows = torch.arange(PEER_ENVS).reshape(-1, self.batch_size).repeat(2, 1)
         rates = {"learning_rate": torch.tensor(RATE), "clip_range": torch.tensor(0.2)}
-        self.ours._take_steps(self.ours._gradient_step, {"rollout": self.rollout, **rates}, rows)
+        self.ours.take_steps(self.ours._gradient_step, {"rollout": self.rollout, **rates}, rows)
 
     def theirs_updated(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let the peer learn from the rollout, in the same order: it shuffles by one random rotation."""

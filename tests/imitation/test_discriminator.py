@@ -259,7 +259,7 @@ def test_every_kind_of_input_is_judged(observation_space: Any, action_space: Any
     done = {"observations": observations, "actions": actions}
     rng = np.random.default_rng(0)
     rows = discriminator.minibatches(done, (2, 5), rng, lambda vector: vector[None])
-    learner._take_steps(discriminator.step, discriminator.shared(torch.tensor(1e-2)), rows)
+    learner.take_steps(discriminator.step, discriminator.shared(torch.tensor(1e-2)), rows)
     assert not np.array_equal(discriminator.rewards_of(observations, actions), before)
 
 

@@ -95,13 +95,13 @@ def one_update(name: str, workers: Workers) -> tuple[list[Any], dict[str, np.nda
     soften(model)
     given: list[Any] = []
     before = numbers(model.runner.state)
-    take = model._take_steps
+    take = model.take_steps
 
     def noted(step: Any, shared: Any, rows: Any) -> Any:
         given.append((step.__name__, tree_map(torch.clone, shared), tree_map(torch.clone, rows)))
         return take(step, shared, rows)
 
-    model._take_steps = noted  # type: ignore[method-assign]
+    model.take_steps = noted  # type: ignore[method-assign]
     n_steps = 14 if name in ON_POLICY else 22
     learn(model, workers, n_steps)
     assert model.num_timesteps == n_steps
@@ -376,7 +376,7 @@ def one_imitation_update(expert: ExpertData, workers: Workers) -> tuple[list[Any
     """Return what the discriminator was shown, and the state before and after it."""
     model = imitator(expert, "ppo2")
     given: list[Any] = []
-    take = model._take_steps
+    take = model.take_steps
 
     def noted(step: Any, shared: Any, rows: Any) -> Any:
         if model.discriminator is None or step != model.discriminator.step:
@@ -385,7 +385,7 @@ def one_imitation_update(expert: ExpertData, workers: Workers) -> tuple[list[Any
         given.append(numbers(model.runner.state))
         return take(step, shared, rows)
 
-    model._take_steps = noted  # type: ignore[method-assign]
+    model.take_steps = noted  # type: ignore[method-assign]
     learn(model, workers, 32)
     return given[:2], given[2], numbers(model.runner.state)
 

@@ -107,18 +107,18 @@ def learned(model: Any, rollout: dict[str, Any]) -> tuple[dict[str, torch.Tensor
     shared = {"rollout": rollout, **rates}
     model.scalars.read()
     if model.name == "a2c":
-        model._take_steps(model._gradient_step, rollout, rates["learning_rate"].reshape(1))
+        model.take_steps(model._gradient_step, rollout, rates["learning_rate"].reshape(1))
     elif model.name == "acktr":
-        model._take_steps(model._gradient_step, shared, rollout["noise"][None])
+        model.take_steps(model._gradient_step, shared, rollout["noise"][None])
         model._update_inverses()
-        model._take_steps(model._gradient_step, shared, rollout["noise"][None])
+        model.take_steps(model._gradient_step, shared, rollout["noise"][None])
     elif model.name == "trpo":
         advantages = standardized(rollout["advantages"])
         model._move_policy({**rollout, "advantages": advantages})
         shared["critic_only"] = model._critic_only_mask(rollout)
-        model._take_steps(model._critic_step, shared, rows)
+        model.take_steps(model._critic_step, shared, rows)
     else:
-        model._take_steps(model._gradient_step, shared, rows)
+        model.take_steps(model._gradient_step, shared, rows)
     state = model.runner.state
     changes = {name: state[name] - before[name] for name in before if state[name].is_floating_point()}
     return changes, {name: torch.tensor(value) for name, value in model.scalars.read().items()}

@@ -55,7 +55,7 @@ class A2C(OnPolicyAlgorithm):
 
     def update(self) -> None:
         rollout, rates = self.finished_rollout(), self.rates(self._progress_before)
-        self._take_steps(self._gradient_step, rollout, rates["learning_rate"].reshape(1))
+        self.take_steps(self._gradient_step, rollout, rates["learning_rate"].reshape(1))
 
     def _gradient_step(self, state: State, rollout: RolloutBatch, learning_rate: Tensor) -> StepResult:
         rollout, policy = rollout.copy(), self.updater.module(state)

@@ -175,7 +175,7 @@ class ACER(Algorithm):
             batch = buffer.windows(window)
             if not self.is_discrete:
                 batch["noise"] = self.acting.head.noise(self.rng, (1, N_DRAWN, *window.shape[1:], n_steps))
-            self._take_steps(self._gradient_step, rates, self._tensors(batch))
+            self.take_steps(self._gradient_step, rates, self._tensors(batch))
 
     def _gradient_step(self, state: State, rates: Any, batch: Any) -> StepResult:
         policy, parameters = self.updater.module(state), self.updater.parameters

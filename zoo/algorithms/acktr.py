@@ -100,7 +100,7 @@ class ACKTR(OnPolicyAlgorithm):
         self._update_inverses()
         shared = {"rollout": rollout, **self.rates(self._progress_before)}
         noise = self.rng.standard_normal(rollout["returns"].shape, dtype=np.float32)
-        self._take_steps(self._gradient_step, shared, self._tensors(noise[None]))
+        self.take_steps(self._gradient_step, shared, self._tensors(noise[None]))
 
     def _update_inverses(self) -> None:
         n_natural = int(self.runner.state[COUNT]) - self.config.cold_updates

@@ -215,7 +215,7 @@ class Algorithm(Agent):
                 self._last_rates[name] = value, torch.tensor(value, device=self.device)
         return {name: tensor for name, (_, tensor) in self._last_rates.items()}
 
-    def _take_steps(self, step: Step, shared: Any, rows: Any) -> dict[str, Tensor]:
+    def take_steps(self, step: Step, shared: Any, rows: Any) -> dict[str, Tensor]:
         """Take a gradient step for each row; return the steps' outputs per sample."""
         with self.policy_mode.training():
             result = self.runner.run(step, shared, rows)

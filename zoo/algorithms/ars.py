@@ -282,7 +282,7 @@ class ARS(Algorithm):
         best = np.argsort(-np.maximum(self.plus, self.minus), kind="stable")[:n_top]
         top = {"plus": self.plus[best], "minus": self.minus[best], "deltas": self.deltas[best]}
         self.record("rollout/return_std", np.concatenate([top["plus"], top["minus"]]).std(ddof=1))
-        self._take_steps(
+        self.take_steps(
             self._step,
             self._rates["learning_rate"],
             {name: self._tensors(array[None]) for name, array in top.items()},

@@ -150,7 +150,7 @@ class DDPG(ContinuousAlgorithm):
             self._is_to_adapt = False
         rates = self.rates(self._progress_before)
         rates.setdefault("actor_learning_rate", rates["learning_rate"])
-        return self._take_steps(self._gradient_step, rates, {**batches, **self._critic_noise(n_steps)})
+        return self.take_steps(self._gradient_step, rates, {**batches, **self._critic_noise(n_steps)})
 
     def _gradient_step(self, state: State, rates: Any, batch: Any) -> StepResult:
         observations, weights = batch["observations"], batch.get("weights")

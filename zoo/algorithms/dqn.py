@@ -132,7 +132,7 @@ class DQN(OffPolicyAlgorithm):
         has_statistics = next(self.policy.buffers(), None) is not None  # which gradient steps may move
         if together > 1 and not has_statistics:
             batches = {**batches, "target_values": self._target_values_ahead(batches, together)}
-        return self._take_steps(self._gradient_step, self.rates(self._progress_before), batches)
+        return self.take_steps(self._gradient_step, self.rates(self._progress_before), batches)
 
     def _bytes_ahead(self) -> int:
         assert isinstance(self.action_space, spaces.Discrete)

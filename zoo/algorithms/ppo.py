@@ -108,7 +108,7 @@ class PPO2(OnPolicyAlgorithm):
         minibatches = self.buffer.minibatch_rows(self.rng, config.n_epochs, n_minibatches, n_rows)
         shared = {"rollout": rollout, **self.rates(self._progress_before)}
         # The loop over the (n_epochs × n_minibatches, n_rows) indices is the runner's: it can be compiled.
-        self._take_steps(self._gradient_step, shared, self._tensors(minibatches))
+        self.take_steps(self._gradient_step, shared, self._tensors(minibatches))
 
     def _gradient_step(self, state: State, shared: Any, rows: Tensor) -> StepResult:
         config, policy = self.config, self.updater.module(state)

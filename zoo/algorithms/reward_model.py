@@ -36,7 +36,7 @@ class RewardModel:
     """Gives the agent the rewards that it learns from.
 
     ``algo.reward_model={_target_: module.Class, …}`` names a subclass; the rest are fields of its
-    ``config_class``. It draws from ``agent.rng``, and takes gradient steps by ``agent._take_steps``.
+    ``config_class``. It draws from ``agent.rng``, and takes gradient steps by ``agent.take_steps``.
     """
 
     config_class: ClassVar[type[Any]]

@@ -119,7 +119,7 @@ class SAC(ContinuousAlgorithm):
             "noise": self._tensors(self.rng.standard_normal(shape, dtype=np.float32)),
             "tau": self._tensors(tau.astype(np.float32)),
         }
-        return self._take_steps(self._gradient_step, self.rates(self._progress_before), rows)
+        return self.take_steps(self._gradient_step, self.rates(self._progress_before), rows)
 
     def _gradient_step(self, state: State, rates: Any, batch: Any) -> StepResult:
         """Update temperature, critics, actor, in this order; actions are sampled once, from the old actor.

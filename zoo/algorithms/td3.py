@@ -89,7 +89,7 @@ class TD3(ContinuousAlgorithm):
         parts = split_by_policy_delay(self.n_updates, n_steps, self.config.policy_delay)
         for n_rows, length, moves_actor in parts:
             step: Step = self._round if moves_actor else self._critic_steps
-            outputs.append(self._take_steps(step, rates, _rows(samples, start, n_rows, length)))
+            outputs.append(self.take_steps(step, rates, _rows(samples, start, n_rows, length)))
             self.n_updates += n_rows * (length - 1)
             start += n_rows * length
         return {name: torch.cat([output[name].flatten(0, 1) for output in outputs]) for name in outputs[0]}

@@ -194,7 +194,7 @@ class TRPO(OnPolicyAlgorithm):
         minibatches = self.buffer.minibatch_rows(self.rng, self.config.n_critic_updates, *self._minibatches())
         rates = self.rates(self._progress_before)
         shared = {"rollout": rollout, "critic_only": self._critic_only_mask(rollout), **rates}
-        self._take_steps(self._critic_step, shared, self._tensors(minibatches))
+        self.take_steps(self._critic_step, shared, self._tensors(minibatches))
 
     def _critic_step(self, state: State, shared: Any, rows: Tensor) -> StepResult:
         policy = self.updater.module(state)

@@ -237,7 +237,7 @@ class BC(Algorithm):
         demonstrations = self._demonstrations
         assert demonstrations is not None
         learning_rate = self.rates(self._progress_before)["learning_rate"]
-        loss = self.cloning.epoch(demonstrations, self.rng, learning_rate, self._take_steps)
+        loss = self.cloning.epoch(demonstrations, self.rng, learning_rate, self.take_steps)
         if not math.isnan(loss):
             self.record("train/validation_loss", loss)
         if self.cloning.is_over:

@@ -137,7 +137,7 @@ class Discriminator(RewardModel):
         if self.spectral is not None:
             self.spectral.update_directions()
         rates = agent.rates(agent._progress_before)
-        agent._take_steps(self.step, self.shared(rates["d_learning_rate"]), batches)
+        agent.take_steps(self.step, self.shared(rates["d_learning_rate"]), batches)
 
     def minibatches(
         self,

@@ -144,3 +144,23 @@ def test_class_is_saved_by_its_name() -> None:
 def test_wrong_settings_get_one_clear_line(settings: Any, message: str) -> None:
     with pytest.raises(ZooError, match=message):
         explorer("ppo2", settings)
+
+
+class Seven(CountBonus):
+    """Returns 7, and keeps what it is given."""
+
+    def rewards(self, rollout: RewardRollout) -> Array:
+        self.last = rollout.rewards.copy()
+        return np.full_like(rollout.rewards, 7)
+
+    def update(self, rollout: RewardRollout) -> None:
+        self.learned = rollout.rewards
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_model_sees_raw_rewards_before_and_after(normalize: bool) -> None:
+    env = EnvConfig("CartPole-v1", normalize=normalize)
+    model = explorer("ppo2", {"_target_": Seven}, env=env).learn(64)
+    assert (model.buffer.rewards == 7).all()
+    assert (model.reward_model.last == 1).all()
+    assert (model.reward_model.learned == 1).all()

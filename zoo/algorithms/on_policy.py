@@ -37,8 +37,8 @@ PLAIN_ACTIONS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.Multi
 ANY_ACTIONS = (*PLAIN_ACTIONS, spaces.Tuple, spaces.Dict)
 """For algorithms that only need the log-probability of an action."""
 
-RAW, FOLLOWING = "raw_observations", "next_observations"
-"""Columns for a reward model: raw observations, where the policy's are normalised, and raw next ones."""
+RAW, FOLLOWING, EARNED = "raw_observations", "next_observations", "environment_rewards"
+"""Columns for a reward model: raw observations, where the policy's are normalised, raw next ones, rewards."""
 
 USUAL_CHUNK = 32  # the longest sequences that a recurrent policy learns from by default
 
@@ -167,7 +167,7 @@ class OnPolicyAlgorithm(Algorithm):
                 specs["log_prob"] = ArraySpec((), np.float32)
         if self.reward_model is not None:
             raw = observation_spec(self.observation_space)
-            specs |= {} if self.normalizer is None else {RAW: raw}
+            specs |= {EARNED: ArraySpec((), np.float32)} | ({} if self.normalizer is None else {RAW: raw})
             specs |= {FOLLOWING: raw} if self.reward_model.uses_next_observations else {}
         return specs
 
@@ -222,7 +222,7 @@ class OnPolicyAlgorithm(Algorithm):
         sizes = buffer.sizes.copy()
         if self.reward_model is not None:
             following = transition.following()["next_observations"]
-            transition.columns |= {RAW: transition.observations, FOLLOWING: following}
+            transition.columns |= {RAW: transition.observations, FOLLOWING: following, EARNED: rewards}
         buffer.add(transition, rewards if normalizer is None else normalizer.normalize_rewards(rewards))
         is_cut = transition.truncated
         if transition.stepped is not None:  # the steps to come of an environment that is full don't count
@@ -257,7 +257,7 @@ class OnPolicyAlgorithm(Algorithm):
     def collected(self) -> RolloutBatch:
         """Return the rollout's stored policy inputs and actions as tensors, without values."""
         rows = self.buffer.rows()
-        rows = {name: column for name, column in rows.items() if name not in (RAW, FOLLOWING)}
+        rows = {name: column for name, column in rows.items() if name not in (RAW, FOLLOWING, EARNED)}
         rollout: RolloutBatch = self._tensors(rows)
         return rollout
 

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from zoo.algorithms.on_policy import FOLLOWING, RAW
+from zoo.algorithms.on_policy import EARNED, FOLLOWING, RAW
 from zoo.buffers.arrays import Array, Arrays, merge_leading
 from zoo.config.fields import build
 from zoo.config.user_files import named_class, own_class
@@ -27,7 +27,7 @@ class RewardRollout(NamedTuple):
     next_observations: Arrays
     """Raw, (n, …), of an ended episode its final ones; None unless `RewardModel.uses_next_observations`."""
     rewards: Array
-    """The environments', (n_steps, n_envs)."""
+    """The environments', raw, (n_steps, n_envs)."""
     dones: Array
     """Whether the step ended its episode, (n_steps, n_envs)."""
 
@@ -61,7 +61,8 @@ class RewardModel:
         columns = {name: merge_leading(column) for name, column in buffer.columns.items()}
         observations = columns.get(RAW, columns["observations"])
         actions = agent.action_adapter.to_env(columns["actions"])
-        return RewardRollout(observations, actions, columns.get(FOLLOWING), buffer.rewards, buffer.dones)
+        rewards = buffer.columns[EARNED].copy()
+        return RewardRollout(observations, actions, columns.get(FOLLOWING), rewards, buffer.dones)
 
     def rewards(self, rollout: RewardRollout) -> Array:
         """Return the rewards to learn from, (n_steps, n_envs); called once a rollout, before the update."""

@@ -18,6 +18,8 @@ from zoo.algorithms.arguments import Policy
 from zoo.algorithms.ars import ARS as _ARS
 from zoo.algorithms.ars import ARSConfig
 from zoo.algorithms.callback import Callback as Callback
+from zoo.algorithms.crossq import CrossQ as _CrossQ
+from zoo.algorithms.crossq import CrossQConfig
 from zoo.algorithms.ddpg import DDPG as _DDPG
 from zoo.algorithms.ddpg import DDPGConfig
 from zoo.algorithms.ddpg import HerDDPG as _HerDDPG
@@ -360,6 +362,75 @@ class BC(_BC):
         patience: int | None = 10,
     ) -> None: ...
 
+class CrossQ(_CrossQ):
+    """Soft actor-critic with batch renormalisation and no targets, with SB3-Contrib's values.
+
+    Hyperparameters:
+        learning_rate (ScheduleValue, default 0.001, ≥ 0): step size of Adam
+        buffer_size (int, default 1000000, ≥ 1): transitions kept for replay [transitions]
+        learning_starts (int, default 100, ≥ 0): random steps before the first update [environment
+            steps]
+        batch_size (int, default 256, ≥ 1): transitions in a gradient step [transitions]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
+        gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
+            -1: as many as steps were taken
+        optimize_memory_usage (bool, default False): store each observation once instead of twice, and
+            each frame of a stack (worth it for images)
+        action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
+            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
+        random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
+            while learning
+        n_critics (int, default 2, ≥ 1, ≤ 1000): critics; targets are made of the smallest value (tqc:
+            of the quantiles of all)
+        use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
+        sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
+            collection starts [steps]
+        ent_coef (float | str, default 'auto', ≥ 0): weight of the entropy; auto: learned, auto_0.1:
+            learned from that value on
+        target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
+            minus the action dimensions
+        use_sde_at_warmup (bool, default False): gSDE before learning starts too, not random actions
+        policy_delay (int, default 3, ≥ 1): steps of the critics for one of the actor and of ent_coef
+            [gradient steps]
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: Any = None,
+        learning_rate: ScheduleValue = 0.001,
+        *,
+        replay: ReplayConfig | Mapping[str, Any] | None = None,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        verbose: int = 0,
+        tensorboard_log: str | Path | None = None,
+        policy_kwargs: Mapping[str, Any] | None = None,
+        config: CrossQConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        buffer_size: int = 1000000,
+        learning_starts: int = 100,
+        batch_size: int = 256,
+        gamma: float = 0.99,
+        train_freq: int | list[Any] | dict[str, Any] = 1,
+        gradient_steps: int = 1,
+        optimize_memory_usage: bool = False,
+        action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
+        random_exploration: float = 0.0,
+        n_critics: int = 2,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        ent_coef: float | str = "auto",
+        target_entropy: float | str = "auto",
+        use_sde_at_warmup: bool = False,
+        policy_delay: int = 3,
+    ) -> None: ...
+
 class DDPG(_DDPG):
     """Deep deterministic policy gradient: noise on actions or parameters, pop-art, each on a switch.
 
@@ -505,8 +576,8 @@ class GAIL(_GAIL):
     """Generative adversarial imitation of the expert in ``dataset``: `ExpertData` or the path of its file.
 
     ``generator`` names the algorithm that learns, by default "trpo"; the model is an instance of its class,
-    too. Hyperparameters are the discriminator's and the generator's. Without a dataset it can act, but not
-    learn.
+    too. `__new__` picks this class since agents of format 1 call a PPO2 with a discriminator ``gail``.
+    Hyperparameters are the discriminator's and the generator's. Without a dataset it can act, but not learn.
 
     Hyperparameters:
         n_episodes (int | None, default None, ≥ 1): episodes to use, the first ones; null: all

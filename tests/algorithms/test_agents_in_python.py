@@ -16,7 +16,7 @@ import torch
 from gymnasium import spaces
 
 import zoo
-from zoo import A2C, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
+from zoo import A2C, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC, CrossQ, make_vec_env
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.callback import Callback
 from zoo.algorithms.ppo import PPO2Config
@@ -42,6 +42,7 @@ AGENTS: dict[str, tuple[Any, Any, str, dict[str, Any]]] = {
     "sac_normalized": (SAC, SMALL, "Pendulum-v1", {"normalize": True}),
     "td3": (TD3, SMALL, "Pendulum-v1", {}),
     "tqc": (TQC, SMALL, "Pendulum-v1", {}),
+    "crossq": (CrossQ, SMALL, "Pendulum-v1", {}),
     "ddpg": (DDPG, SMALL, "Pendulum-v1", {}),
 }
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from zoo import A2C, ACER, ACKTR, DDPG, DQN, PPO1, PPO2, QRDQN, SAC, TD3, TQC, TRPO
+from zoo import A2C, ACER, ACKTR, DDPG, DQN, PPO1, PPO2, QRDQN, SAC, TD3, TQC, TRPO, CrossQ
 from zoo.algorithms.algorithm import Algorithm
 from zoo.envs.make_env import make_vec_env
 from zoo.experiment.evaluation import evaluate_policy
@@ -58,6 +58,7 @@ OTHERS: list[Any] = [
         marks=SLOW,
     ),
     pytest.param(TQC, "Box", IN_A_BOX, 1500, 0.85, marks=SLOW),
+    (CrossQ, "Box", {**IN_A_BOX, "policy_delay": 1}, 1500, 0.85),
     (TD3, "Box", {**IN_A_BOX, "action_noise": {"type": "normal", "std": 0.3}}, 1500, 0.85),
     (
         DDPG,
@@ -104,11 +105,11 @@ def test_what_it_sees_is_named_in_some_spaces(
     algorithm: Any, space: str, settings: dict[str, Any], n_timesteps: int, enough: float
 ) -> None:
     env_id, acer = f"Zoo/Identity{space}-v0", algorithm is ACER
-    widths = 64 if algorithm in (SAC, TQC, TD3) else 32
+    widths = 64 if algorithm in (SAC, TQC, CrossQ, TD3) else 32
     policy = narrow(space) if acer else {"net_arch": [widths] * (1 if algorithm is QRDQN else 2)}
     model = algorithm(policy, env_id, n_envs=8 if acer else 4, **RUN, **settings).learn(n_timesteps)
     assert mean_reward(model, env_id) >= enough
-    if algorithm in (SAC, TQC):
+    if algorithm in (SAC, TQC, CrossQ):
         assert np.exp(model.policy.temperature.log.item()) < 0.3
 
 

@@ -328,6 +328,11 @@ COMPILED_RUNS: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "sac": (SAC, "Pendulum-v1", {**LEARNING, "target_update_interval": 3}),
     "sac_dropout": (SAC, "Pendulum-v1", {**LEARNING, "policy": DROPOUT}),
     "sac_batch_norm": (SAC, "Pendulum-v1", {**LEARNING, "policy": BATCH_NORM}),
+    "crossq": (
+        zoo.CrossQ,
+        "Pendulum-v1",
+        {**LEARNING, "policy": {"net_arch": [8], "renorm_warmup_steps": 2}},
+    ),
     "td3": (TD3, "Pendulum-v1", LEARNING),
     "tqc": (zoo.TQC, "Pendulum-v1", {**LEARNING, "n_quantiles": 5}),
     "trpo": (

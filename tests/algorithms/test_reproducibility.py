@@ -14,7 +14,7 @@ from gymnasium.vector.utils import create_empty_array
 from logged_envs import Logged
 from toy_policies import ChangedObservations
 
-from zoo import ACER, ARS, DDPG, DQN, PPO2, SAC, TD3, TQC, TRPO, make_vec_env
+from zoo import ACER, ARS, DDPG, DQN, PPO2, SAC, TD3, TQC, TRPO, CrossQ, make_vec_env
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.core.tensors import join, split
@@ -76,6 +76,7 @@ RUNS: dict[str, Run] = {
         {**STARTING, **SLOWLY, "policy": {"net_arch": [8], "critic": {"dropout": 0.2}}},
     ),
     "td3": (TD3, "Pendulum-v1", {**STARTING, **SLOWLY, "action_noise": NOISE}),
+    "crossq": (CrossQ, "Pendulum-v1", {**STARTING, "train_freq": 4, "gradient_steps": 2}),
     "tqc": (TQC, "Pendulum-v1", {**STARTING, "train_freq": 4, "n_quantiles": 5}),
 }
 

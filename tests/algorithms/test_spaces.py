@@ -16,7 +16,7 @@ from torch import Tensor, distributions, nn
 from toy_envs import ARM_AND_BITS
 
 import zoo
-from zoo import A2C, ACER, ARS, DDPG, DQN, PPO1, PPO2, QRDQN, SAC, TD3, TQC, TRPO, make_vec_env
+from zoo import A2C, ACER, ARS, DDPG, DQN, PPO1, PPO2, QRDQN, SAC, TD3, TQC, TRPO, CrossQ, make_vec_env
 from zoo.errors import ZooError
 
 # -- Every algorithm learns from every kind of observation, stored and normalised as it should be ---------
@@ -61,6 +61,7 @@ ALGORITHMS: dict[str, tuple[Any, spaces.Space[Any], dict[str, Any]]] = {
     "sac": (SAC, NUMBERS, REPLAY),
     "td3": (TD3, NUMBERS, {**REPLAY, "gradient_steps": 3}),
     "tqc": (TQC, NUMBERS, REPLAY),
+    "crossq": (CrossQ, NUMBERS, REPLAY),
 }
 
 

@@ -13,7 +13,7 @@ from peer_updates import SETTINGS, Nowhere, largest_distance_after, ours, peer_o
 from torch import Tensor
 
 from zoo import TD3
-from zoo.algorithms.td3 import split_by_policy_delay
+from zoo.algorithms.off_policy import split_by_policy_delay
 from zoo.optim.update_runner import State, StepResult
 
 # -- When the actor and all targets move, however the gradient steps are divided into updates -------------

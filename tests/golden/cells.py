@@ -67,6 +67,7 @@ FAMILIES = {
     "td3": f"{REPLAY} env=Pendulum-v1 algo.train_freq=1 algo.gradient_steps=1",
     "sac": f"{REPLAY} env=Pendulum-v1",
     "tqc": f"{REPLAY} env=Pendulum-v1 algo.n_quantiles=5 algo.top_quantiles_to_drop_per_net=1",
+    "crossq": f"{REPLAY} env=Pendulum-v1",
     "her_dqn": f"{VALUES} env=Zoo/BitFlipping-v0 env.kwargs.n_bits=4",
     "her_sac": f"{REPLAY} {GOALS}",
     "her_td3": f"{REPLAY} {GOALS} algo.train_freq=1 algo.gradient_steps=1",
@@ -110,6 +111,7 @@ CELLS = {
     "td3": "",
     "sac": "",
     "tqc": "",
+    "crossq": "",
     "bc": "",
     "bc box": "env=Pendulum-v1 dataset=Pendulum-v1.npz",
     "gail": "",
@@ -202,7 +204,7 @@ ALIKE = (
 """Cells whose names have one of these make agents as others do, and large ones: none of them is kept."""
 
 COMPILED = ("ppo2", "dqn")
-COMPILED_SLOWLY = ("sac", "a2c box", "td3 n-step", "trpo box", "acktr", "ppo2 next-step")
+COMPILED_SLOWLY = ("sac", "crossq", "a2c box", "td3 n-step", "trpo box", "acktr", "ppo2 next-step")
 """Cells whose compiled updates are held against the eager ones."""
 
 KILLED = {
@@ -212,6 +214,7 @@ KILLED = {
     "sac env workers": "n_timesteps=1200",
     "a2c lstm": "n_timesteps=2048",
     "her_tqc": "n_timesteps=900",
+    "crossq": "n_timesteps=900",
 }
 """Cells that are killed at a checkpoint and resumed, with what makes them long enough for that."""
 

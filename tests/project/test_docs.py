@@ -112,6 +112,7 @@ def test_docs_list_all_defaults_that_differ_from_sb3() -> None:
     contrib = pytest.importorskip("sb3_contrib")
     peers = {"a2c": sb3.A2C, "dqn": sb3.DQN, "ddpg": sb3.DDPG, "qrdqn": contrib.QRDQN}
     peers |= {"sac": sb3.SAC, "td3": sb3.TD3, "tqc": contrib.TQC, "trpo": contrib.TRPO}
+    peers |= {"crossq": contrib.CrossQ}
     for name, peer in peers.items():
         theirs = inspect.signature(peer).parameters
         for key, value in defaults(algorithm_class(name).config_class).items():

@@ -49,6 +49,8 @@ def make(name: str, policy: str, env: Any, **options: Any) -> Any:
     with torch.no_grad():
         for parameter in model.policy.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
+        for statistics in model.policy.buffers():
+            statistics.add_((10 * torch.rand(statistics.shape)).to(statistics.dtype))
     return model
 
 

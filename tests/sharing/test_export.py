@@ -80,7 +80,10 @@ def expected(made: Any, observations: list[np.ndarray]) -> np.ndarray:
 
 
 CASES = {
-    **{f"{algo} of numbers": (algo, VECTOR, NUMBERS) for algo in ("a2c", "ddpg", "sac", "td3", "tqc")},
+    **{
+        f"{algo} of numbers": (algo, VECTOR, NUMBERS)
+        for algo in ("a2c", "crossq", "ddpg", "sac", "td3", "tqc")
+    },
     **{
         f"{algo} of a choice": (algo, VECTOR, ACTIONS["choice"]) for algo in ("dqn", "qrdqn", "ppo2", "acktr")
     },

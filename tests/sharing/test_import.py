@@ -10,6 +10,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from sb3_agents import CHOICE, CONTINUOUS, IMAGE, PARTS, VECTOR, Still, make, observations, saved
+from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import nn
 
 import zoo
@@ -79,6 +80,14 @@ CASES: dict[str, tuple[str, str, spaces.Space, spaces.Space, dict[str, Any]]] = 
     ),
     "td3": ("TD3", "MlpPolicy", VECTOR, CONTINUOUS, {}),
     "ddpg": ("DDPG", "MlpPolicy", VECTOR, CONTINUOUS, {}),
+    "crossq": ("CrossQ", "MlpPolicy", VECTOR, CONTINUOUS, {"policy_kwargs": {"net_arch": [8, 8]}}),
+    "crossq without norm": (
+        "CrossQ",
+        "MlpPolicy",
+        VECTOR,
+        CONTINUOUS,
+        {"policy_kwargs": {"batch_norm": False}},
+    ),
     "tqc": ("TQC", "MlpPolicy", VECTOR, CONTINUOUS, {"policy_kwargs": {"n_critics": 3, "n_quantiles": 5}}),
 }
 
@@ -273,15 +282,23 @@ class OwnActivation(nn.Module):
         return values
 
 
+class OwnPolicy(ActorCriticPolicy):
+    pass
+
+
 @pytest.mark.parametrize(
-    ("name", "options", "problem"),
+    ("policy", "options", "problem"),
     [
-        ("PPO", {"policy_kwargs": {"activation_fn": OwnActivation}}, "its non-linearity is OwnActivation"),
-        ("CrossQ", {}, "an unknown class in sb3_contrib.crossq"),
+        (
+            "MlpPolicy",
+            {"policy_kwargs": {"activation_fn": OwnActivation}},
+            "its non-linearity is OwnActivation",
+        ),
+        (OwnPolicy, {}, f"an unknown class in {__name__}"),
     ],
 )
-def test_what_zoo_does_not_have_is_said(name: str, options: Any, problem: str, tmp_path: Path) -> None:
-    model = make(name, "MlpPolicy", Still(VECTOR, CHOICE if name != "CrossQ" else CONTINUOUS), **options)
+def test_what_zoo_does_not_have_is_said(policy: Any, options: Any, problem: str, tmp_path: Path) -> None:
+    model = make("PPO", policy, Still(VECTOR, CHOICE), **options)
     with pytest.raises(ZooError, match=problem):
         import_sb3(saved(model, tmp_path))
 

@@ -41,6 +41,7 @@ CASES: dict[str, dict[str, Any]] = {
     "ddpg": {"train_freq": 2, "gradient_steps": 2, "parameter_noise": {}, **UNITS},
 }
 LED_BY_RESULTS: dict[str, dict[str, Any]] = {
+    "crossq": {"train_freq": 2, "gradient_steps": 3},
     "sac batch norm": {**CASES["sac"], "policy": {"_target_": "toy_policies.BatchNormCritics"}},
     "trpo": {"n_steps": 14, "batch_size": 7, "n_critic_updates": 2, "sub_sampling_factor": 2},
     "a2c with a memory": {**CASES["a2c"], "policy": {"net_arch": [16], "recurrent": "lstm"}},

@@ -105,6 +105,8 @@ class Agent:
     """Whether it learns from expert data, so that there is a ``dataset`` to give."""
     has_recurrence: ClassVar[bool] = False
     """Whether its policies may be recurrent."""
+    has_batch_norm: ClassVar[bool] = False
+    """Whether its networks may be normalised over batches."""
     of_preset: ClassVar[str | None] = None
     """The preset that a class stands for, which has other defaults, or another replay, than its algorithm."""
     search_space: ClassVar[Mapping[str, Any]] = {"policy": NETWORKS}
@@ -146,6 +148,8 @@ class Agent:
         self.observation_space, self.action_space = observation_space, action_space
         check_action_space(self.label, action_space, self.supported_actions)
         check_recurrence(self.label, self.policy_config, is_recurrent=self.has_recurrence)
+        if not self.has_batch_norm:
+            self.policy_config.refuse_batch_norm(self.label)
         self.generators = Generators(seed)
         self.rng, self.predict_rng = self.generators.rng, self.generators.predict_rng
         self.masks_actions = False  # whether it learned to choose among valid actions only

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from gymnasium import spaces
 from torch import Tensor
 
@@ -24,7 +25,7 @@ from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.goals import GoalRewards
 from zoo.errors import ZooError, ZooWarning
 from zoo.optim.optimizers import Updater
-from zoo.optim.update_runner import State
+from zoo.optim.update_runner import State, Step, StepResult, Tree, tree_map
 from zoo.policies.acting import ActingPolicy, make_mirror
 from zoo.policies.actor_critic import PolicyInput
 from zoo.policies.exploration import (
@@ -328,6 +329,24 @@ class ContinuousAlgorithm(OffPolicyAlgorithm):
     def _make_exploration(self) -> Exploration:
         return StochasticExploration(self.acting, self._action_noise(), self.config.random_exploration)
 
+    def _take_rounds(self, samples: Tree, n_steps: int, policy_delay: int) -> dict[str, Tensor]:
+        """Take steps of the critics, with one of the actor after each ``policy_delay`` of them."""
+        rates, start, outputs = self.rates(self._progress_before), 0, []
+        for n_rows, length, moves_actor in split_by_policy_delay(self.n_updates, n_steps, policy_delay):
+            step: Step = self._round if moves_actor else self._critic_steps
+            outputs.append(self.take_steps(step, rates, _rows(samples, start, n_rows, length)))
+            self.n_updates += n_rows * (length - 1)
+            start += n_rows * length
+        return {name: torch.cat([output[name].flatten(0, 1) for output in outputs]) for name in outputs[0]}
+
+    def _round(self, state: State, rates: Any, batches: Any) -> StepResult:
+        """Take a step of the critics on each batch (steps, batch_size, …), then one of the actor."""
+        raise NotImplementedError
+
+    def _critic_steps(self, state: State, rates: Any, batches: Any) -> StepResult:
+        """Take a step of the critics on each batch."""
+        raise NotImplementedError
+
     def _action_noise(self) -> NormalNoise | None:
         return make_action_noise(self.config.action_noise, self.action_adapter.spec.shape[0])
 
@@ -356,6 +375,27 @@ def critic_passes(batch: Mapping[str, Any]) -> list[dict[str, Tensor]]:
     """Return the noise arguments of the critics' passes: for targets, critic loss and actor loss."""
     noise = batch.get("critic_noise")
     return [{}] * N_CRITIC_PASSES if noise is None else [{"noise": part} for part in noise.unbind(0)]
+
+
+def _rows(samples: Tree, start: int, n_rows: int, length: int) -> Tree:
+    """Return samples (steps, …) from ``start`` on as (n_rows, length, …)."""
+    end = start + n_rows * length
+    if n_rows == 1:  # as ever where an update is one step, and quicker
+        return tree_map(lambda tensor: tensor[None, start:end], samples)
+    return tree_map(lambda tensor: tensor[start:end].unflatten(0, (n_rows, length)), samples)
+
+
+def split_by_policy_delay(n_before: int, n_steps: int, delay: int) -> list[tuple[int, int, bool]]:
+    """Return how ``n_steps`` steps of the critics divide after ``n_before`` of them: rows, and their length.
+
+    The third value is whether the actor takes a step after each row. First comes the rest of a round that an
+    earlier update began, then whole rounds of ``delay`` steps, then the beginning of another.
+    """
+    missing = -n_before % delay
+    head = min(missing, n_steps)
+    n_rounds, rest = divmod(n_steps - head, delay)
+    parts = [(1, head, head == missing), (n_rounds, delay, True), (1, rest, False)]
+    return [(n_rows, length, moves) for n_rows, length, moves in parts if n_rows * length > 0]
 
 
 def mean_loss(losses: Tensor, weights: Tensor | None) -> Tensor:

@@ -31,7 +31,12 @@ from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Parameters, Updater
 from zoo.optim.update_runner import State, StepResult
 from zoo.policies.config import PolicyConfig
-from zoo.policies.continuous import ContinuousCritics, LogEntropyCoefficient, SquashedActor
+from zoo.policies.continuous import (
+    OFF_POLICY_WIDTHS,
+    ContinuousCritics,
+    LogEntropyCoefficient,
+    SquashedActor,
+)
 from zoo.policies.exploration import Exploration, StochasticExploration
 
 
@@ -57,6 +62,9 @@ class SACConfig(SdeConfig, SeveralCriticsConfig):
 class SACPolicy(nn.Module):
     """Actor, critics and entropy coefficient."""
 
+    critic_widths: ClassVar[tuple[int, ...]] = OFF_POLICY_WIDTHS
+    """Hidden layers of the critics, where the config has none."""
+
     def __init__(
         self,
         observation_space: spaces.Space[Any],
@@ -68,8 +76,9 @@ class SACPolicy(nn.Module):
         use_sde: bool = False,
     ) -> None:
         super().__init__()
-        self.actor = SquashedActor(observation_space, action_space, config, use_sde=use_sde)
-        self.critics = ContinuousCritics(observation_space, action_space, config, n_critics=n_critics)
+        spaces_and_config = observation_space, action_space, config
+        self.actor = SquashedActor(*spaces_and_config, use_sde=use_sde)
+        self.critics = ContinuousCritics(*spaces_and_config, n_critics=n_critics, widths=self.critic_widths)
         self.temperature = LogEntropyCoefficient(ent_coef)
 
 
@@ -80,6 +89,8 @@ class SAC(ContinuousAlgorithm):
     config_class = SACConfig
     targets_of: ClassVar[dict[str, str]] = {"target": "critics"}
     policy_class: ClassVar[type[nn.Module]] = SACPolicy
+    optimizer: ClassVar[Adam] = Adam()
+    """What moves actor and critics."""
 
     config: SACConfig
     policy: SACPolicy
@@ -97,8 +108,8 @@ class SAC(ContinuousAlgorithm):
             target = -float(self.action_adapter.spec.shape[0])
         self.target_entropy = target
         policy = self.policy
-        self.actor_updater = Updater(Parameters("actor", policy.actor), Adam())
-        self.critics_updater = Updater(Parameters("critics", policy.critics), Adam())
+        self.actor_updater = Updater(Parameters("actor", policy.actor), self.optimizer)
+        self.critics_updater = Updater(Parameters("critics", policy.critics), self.optimizer)
         self.temperature_updater = Updater(Parameters("temperature", policy.temperature), Adam())
         return self._initial_state(self.actor_updater, self.critics_updater, self.temperature_updater)
 

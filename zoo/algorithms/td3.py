@@ -28,7 +28,7 @@ from zoo.algorithms.off_policy import (
 )
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.optimizers import Adam, Parameters, Updater
-from zoo.optim.update_runner import State, Step, StepResult, Tree, tree_map, tree_row
+from zoo.optim.update_runner import State, StepResult, tree_row
 from zoo.policies.continuous import DeterministicPolicy
 
 
@@ -85,14 +85,7 @@ class TD3(ContinuousAlgorithm):
             **self._critic_noise(n_steps),
             "noise": self._tensors(noise.clip(-limit, limit)),
         }
-        rates, start, outputs = self.rates(self._progress_before), 0, []
-        parts = split_by_policy_delay(self.n_updates, n_steps, self.config.policy_delay)
-        for n_rows, length, moves_actor in parts:
-            step: Step = self._round if moves_actor else self._critic_steps
-            outputs.append(self.take_steps(step, rates, _rows(samples, start, n_rows, length)))
-            self.n_updates += n_rows * (length - 1)
-            start += n_rows * length
-        return {name: torch.cat([output[name].flatten(0, 1) for output in outputs]) for name in outputs[0]}
+        return self._take_rounds(samples, n_steps, self.config.policy_delay)
 
     def _round(self, state: State, rates: Any, batches: Any) -> StepResult:
         """Take a step of the critics on each batch, then one of the actor on the last; all targets follow."""
@@ -142,24 +135,3 @@ class HerTD3(TD3):
     of_preset = "her_td3"
     usual_replay = HINDSIGHT
     search_space = with_hindsight(TD3)
-
-
-def _rows(samples: Tree, start: int, n_rows: int, length: int) -> Tree:
-    """Return samples (steps, …) from ``start`` on as (n_rows, length, …)."""
-    end = start + n_rows * length
-    if n_rows == 1:  # as ever where an update is one step, and quicker
-        return tree_map(lambda tensor: tensor[None, start:end], samples)
-    return tree_map(lambda tensor: tensor[start:end].unflatten(0, (n_rows, length)), samples)
-
-
-def split_by_policy_delay(n_before: int, n_steps: int, delay: int) -> list[tuple[int, int, bool]]:
-    """Return how ``n_steps`` steps of the critics divide after ``n_before`` of them: rows, and their length.
-
-    The third value is whether the actor takes a step after each row. First comes the rest of a round that an
-    earlier update began, then whole rounds of ``delay`` steps, then the beginning of another.
-    """
-    missing = -n_before % delay
-    head = min(missing, n_steps)
-    n_rounds, rest = divmod(n_steps - head, delay)
-    parts = [(1, head, head == missing), (n_rounds, delay, True), (1, rest, False)]
-    return [(n_rows, length, moves) for n_rows, length, moves in parts if n_rows * length > 0]

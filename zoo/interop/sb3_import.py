@@ -172,6 +172,9 @@ def _policy(name: str, files: Sb3Files, observation_space: Space, activation: st
         "share_encoder": name not in ON_POLICY or not has_critic_encoder(tensors),
         **recurrence,
     }
+    if name == "crossq":
+        options["norm"] = "batch_renorm" if kwargs.get("batch_norm", True) else "none"
+        options["renorm_warmup_steps"] = kwargs.get("renorm_warmup_steps", policy.renorm_warmup_steps)
     if files.plain("use_sde"):
         sde = ("log_std_init", "full_std", "use_expln", "clip_mean", "squash_output")
         options |= {option: kwargs[option] for option in sde if option in kwargs}
@@ -212,11 +215,14 @@ def _tensors(
     if masks_actions and isinstance(action_space, spaces.MultiBinary):
         for logits in ("head.logits.weight", "head.logits.bias"):  # of zero and one, bit by bit
             arrays[logits] = arrays[logits][1::2] - arrays[logits][::2]
-    if name in ("sac", "tqc"):
+    if name in ("sac", "tqc", "crossq"):
         fixed = files.variables.get("ent_coef_tensor", np.ones(1))
         log_ent_coef = files.variables.get("log_ent_coef", np.log(np.where(fixed > 0, fixed, 1.0)))
         arrays["temperature.log"] = log_ent_coef.reshape(1)
-    return {name: np.asarray(tensor, np.float32) for name, tensor in arrays.items()}
+    return {
+        name: np.asarray(tensor, np.int64 if name.endswith(".n_passes") else np.float32)
+        for name, tensor in arrays.items()
+    }
 
 
 _CONSTANT = re.compile(r"(?:FloatSchedule\()?ConstantSchedule\(val=([-+]?\d[\d.]*(?:e[-+]?\d+)?)\)+")
@@ -277,7 +283,7 @@ def _optimizer_options(files: Sb3Files) -> dict[str, Any]:
 
 def _sizes(name: str, files: Sb3Files, action_space: Space) -> dict[str, int]:
     critics = {tensor.split(".")[1] for tensor in files.tensors if tensor.startswith("critic.qf")}
-    sizes = {"n_critics": len(critics)} if name in ("sac", "td3", "tqc") else {}
+    sizes = {"n_critics": len(critics)} if name in ("sac", "td3", "tqc", "crossq") else {}
     if name == "tqc":
         sizes["n_quantiles"] = layer_sizes(files.tensors, "critic.qf0")[-1]
     if name == "qrdqn":
@@ -329,7 +335,8 @@ def layer_sizes(tensors: Arrays, prefix: str) -> list[int]:
     pattern = re.compile(rf"{re.escape(prefix)}\.(\d+)\.weight")
     weights = {int(match[1]): t for name, t in tensors.items() if (match := pattern.fullmatch(name))}
     is_linear = all(weight.ndim == 2 for weight in weights.values())
-    if not is_linear or sorted(weights) != list(range(0, 2 * len(weights), 2)):
+    first, distance = (1, 3) if f"{prefix}.0.scale" in tensors else (0, 2)  # CrossQ normalises before each
+    if not is_linear or sorted(weights) != list(range(first, distance * len(weights), distance)):
         raise ZooError(
             f"its `{prefix}` has more than linear layers with a non-linearity between them,"
             f" which Zoo does not build: layers {sorted(weights)}"

@@ -36,7 +36,7 @@ from zoo.policies.actor_critic import ActionValuePolicy, ActorCritic, PolicyInpu
 from zoo.policies.continuous import DeterministicActor, LinearPolicy, SquashedActor
 from zoo.policies.distributions import ActionDistribution
 from zoo.policies.encoders import VectorEncoder
-from zoo.policies.networks import ACTIVATION_CLASSES, Mlp
+from zoo.policies.networks import ACTIVATION_CLASSES, NORM_EPS, BatchRenorm, Mlp
 from zoo.policies.q_networks import QNetwork, QuantileNetwork
 
 CALLS_BEFORE_A_GRAPH = 10
@@ -160,8 +160,10 @@ class Mirror:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Take over the policy's parameters, in one copy."""
+        """Take over the policy's parameters, in one copy, and its running statistics."""
         self._flat.copy_(parameters_to_vector(self.policy.parameters()))
+        for ours, theirs in zip(self.copy.buffers(), self.policy.buffers(), strict=True):
+            ours.copy_(theirs)
 
 
 def make_mirror(policy: nn.Module, device: torch.device, n_envs: int) -> Mirror | None:
@@ -215,8 +217,8 @@ _ACTOR_CRITICS = (ActorCritic, ActionValuePolicy, StochasticDuelingPolicy)
 _ACTORS = (SquashedActor, DeterministicActor, LinearPolicy)
 _LOGIT_HEADS = (heads.Categorical, heads.MultiCategorical, heads.Bernoulli)
 _KNOWN = {
-    *(VectorEncoder, Mlp, nn.Linear, nn.LayerNorm, nn.Tanh, nn.ReLU, *_LOGIT_HEADS, heads.Deterministic),
-    *(heads.UnboundedDeterministic, heads.DiagonalGaussian, heads.SquashedGaussian),
+    *(VectorEncoder, Mlp, nn.Linear, nn.LayerNorm, BatchRenorm, nn.Tanh, nn.ReLU, *_LOGIT_HEADS),
+    *(heads.Deterministic, heads.UnboundedDeterministic, heads.DiagonalGaussian, heads.SquashedGaussian),
 }
 
 
@@ -283,6 +285,8 @@ def _layer(layer: Any) -> ArrayFunction:
         return lambda values: np.maximum(values, _ZERO, out=values)
     if isinstance(layer, nn.LayerNorm):
         return _layer_norm(layer)
+    if isinstance(layer, BatchRenorm):
+        return _batch_renorm(layer)
     if isinstance(layer, _LOGIT_HEADS):
         return _layer(layer.logits)
     if isinstance(layer, heads.Deterministic):
@@ -322,6 +326,12 @@ def _layer_norm(layer: nn.LayerNorm) -> ArrayFunction:
         return centred / np.sqrt(np.square(centred).mean(-1, keepdims=True) + eps) * weight + bias
 
     return normalized
+
+
+def _batch_renorm(layer: BatchRenorm) -> ArrayFunction:
+    mean, var = layer.running_mean.numpy(), layer.running_var.numpy()
+    weight, bias, eps = layer.weight.detach().numpy(), layer.bias.detach().numpy(), np.float32(NORM_EPS)
+    return lambda values: (values - mean) / np.sqrt(var + eps) * weight + bias
 
 
 _SAME_IN_BOTH_MODES = {

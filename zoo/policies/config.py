@@ -16,6 +16,8 @@ ACTIVATIONS = ("tanh", "relu", "elu", "gelu", "leaky_relu", "silu")
 
 TRUNK_NAMES = ("plain",)
 
+NORMS = ("none", "layer", "batch", "batch_renorm")
+
 
 @dataclass
 class ActorConfig:
@@ -25,12 +27,14 @@ class ActorConfig:
     trunk: str | None = hyperparameter(None, "form of the hidden layers", choices=TRUNK_NAMES)
     activation: str | None = hyperparameter(None, "non-linearity between hidden layers", choices=ACTIVATIONS)
     layer_norm: bool | None = hyperparameter(None, "layer normalisation before each activation")
+    norm: str | None = hyperparameter(None, "normalisation of hidden layers", choices=NORMS)
+    norm_input: bool | None = hyperparameter(None, "normalise the input of the hidden layers too")
     ortho_init: bool | None = hyperparameter(None, "orthogonal initial weights")
 
 
 @dataclass
 class CriticConfig(ActorConfig):
-    """The same of the critic, and what only critics of actions (ddpg, td3, sac, tqc) have."""
+    """The same of the critic, and what only critics of actions (ddpg, td3, sac, tqc, crossq) have."""
 
     dropout: float = hyperparameter(
         0.0,
@@ -60,6 +64,21 @@ class PolicyConfig:
         None, "non-linearity between hidden layers; null: the algorithm's", choices=ACTIVATIONS
     )
     layer_norm: bool = hyperparameter(False, "layer normalisation before each activation")
+    norm: str | None = hyperparameter(
+        None,
+        "normalisation of hidden layers: layer (before each activation, as layer_norm), batch or batch_renorm"
+        " (after it; crossq alone), none; null: the algorithm's",
+        choices=NORMS,
+    )
+    norm_input: bool | None = hyperparameter(
+        None, "normalise the input of the hidden layers too, as `norm` does; null: the algorithm's"
+    )
+    renorm_warmup_steps: int = hyperparameter(
+        100_000,
+        "passes in gradient steps after which batch_renorm uses its running statistics",
+        unit="gradient steps",
+        ge=0,
+    )
     ortho_init: bool | None = hyperparameter(
         None, "orthogonal initial weights; null: on-policy algorithms only"
     )
@@ -127,7 +146,21 @@ class PolicyConfig:
         """Return the fields of the ``"actor"`` or the ``"critic"``: its own, else the common ones."""
         section = getattr(self, network)
         overrides = {} if section is None else {name: getattr(section, name) for name in NETWORK_FIELDS}
+        if overrides.get("layer_norm") is not None and overrides["norm"] is None:
+            overrides["norm"] = "layer" if overrides["layer_norm"] else "none"
         return replace(self, **{name: value for name, value in overrides.items() if value is not None})
+
+    def refuse_batch_norm(self, algo: str) -> None:
+        """Raise `ZooError` for normalisation over batches, which an algorithm is not made for."""
+        norms = {self.norm, self.of("actor").norm, self.of("critic").norm} & {"batch", "batch_renorm"}
+        if norms or self.renorm_warmup_steps != PolicyConfig.renorm_warmup_steps:
+            key = f"norm={norms.pop()}" if norms else "renorm_warmup_steps"
+            raise ZooError(f"`policy.{key}` is for crossq; {algo} does not learn from one batch alone")
+
+    @property
+    def hidden_norm(self) -> str:
+        """The kind of normalisation of hidden layers, one of `NORMS`."""
+        return self.norm or ("layer" if self.layer_norm else "none")
 
     def check_networks(self, *networks: str) -> None:
         """Raise `ZooError` for fields of a network, or of ``"dropout"``, that the policy does not have."""
@@ -135,7 +168,7 @@ class PolicyConfig:
             if network not in networks and getattr(self, network) is not None:
                 raise ZooError(f"`policy.{network}`: the networks of this algorithm have no {network}")
         if self.critic is not None and self.critic.dropout and "dropout" not in networks:
-            raise ZooError("`policy.critic.dropout` is for the critics of ddpg, td3, sac and tqc")
+            raise ZooError("`policy.critic.dropout` is for the critics of ddpg, td3, sac, tqc and crossq")
 
 
 NETWORK_FIELDS = [field.name for field in dataclasses.fields(ActorConfig)]

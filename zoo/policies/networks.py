@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,60 @@ from torch.func import functional_call
 from zoo.errors import ZooError
 from zoo.policies.config import ACTIVATIONS, TRUNK_NAMES, PolicyConfig
 
+NORM_MOMENTUM, NORM_EPS = 0.01, 1e-3
+"""How far running statistics go towards a batch's, and what is added to variances, as in CrossQ."""
+RENORM_SCALE, RENORM_SHIFT = 3.0, 5.0
+"""Bounds of batch renormalisation's corrections."""
+SMALLEST_VAR = 1e-30
+
 _CLASSES: tuple[type[nn.Module], ...] = (nn.Tanh, nn.ReLU, nn.ELU, nn.GELU, nn.LeakyReLU, nn.SiLU)
 ACTIVATION_CLASSES = dict(zip(ACTIVATIONS, _CLASSES, strict=True))
+
+
+class BatchRenorm(nn.Module):
+    """Batch renormalisation (Ioffe 2017, https://arxiv.org/abs/1702.03275) of the last dimension.
+
+    In training mode rows are normalised by their own mean and unbiased variance. After ``warmup_steps``
+    passes these are corrected towards the running statistics, as far as `RENORM_SCALE` and `RENORM_SHIFT`
+    allow; with None, never: batch normalisation. In evaluation mode the running statistics are used.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+    n_passes: Tensor
+
+    def __init__(self, size: int, warmup_steps: int | None) -> None:
+        super().__init__()
+        self.warmup_steps = warmup_steps
+        self.weight, self.bias = nn.Parameter(torch.ones(size)), nn.Parameter(torch.zeros(size))
+        self.register_buffer("running_mean", torch.zeros(size))
+        self.register_buffer("running_var", torch.ones(size))
+        self.register_buffer("n_passes", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, values: Tensor) -> Tensor:
+        mean, var = self._batch_statistics(values) if self.training else (self.running_mean, self.running_var)
+        return (values - mean) / (var + NORM_EPS).sqrt() * self.weight + self.bias
+
+    def _batch_statistics(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the mean and variance to normalise with, and let the running ones follow the batch's."""
+        rows = values.flatten(0, -2)
+        mean = batch_mean = rows.mean(0)
+        var = batch_var = rows.var(0)
+        with torch.no_grad():
+            std = (self.running_var + NORM_EPS).sqrt()
+            scale = ((batch_var + NORM_EPS).sqrt() / std).clamp(1 / RENORM_SCALE, RENORM_SCALE)
+            shift = ((batch_mean - self.running_mean) / std).clamp(-RENORM_SHIFT, RENORM_SHIFT)
+            is_warm = self.n_passes > self.warmup_steps if self.warmup_steps is not None else None
+            self.running_mean.lerp_(batch_mean, NORM_MOMENTUM)
+            self.running_var.lerp_(batch_var, NORM_MOMENTUM)
+            self.n_passes.add_(1)
+        if is_warm is not None:
+            scale = torch.where(is_warm, scale, 1.0)
+            shift = torch.where(is_warm, shift, 0.0)
+            # The root of 0, the variance of a unit that is never active, has no finite gradient.
+            mean = batch_mean - shift * batch_var.clamp(min=SMALLEST_VAR).sqrt() / scale
+            var = batch_var / scale.square()
+        return mean, var
 
 
 class Mlp(nn.Sequential):
@@ -28,13 +81,19 @@ class Mlp(nn.Sequential):
     def __init__(
         self, config: PolicyConfig, size: int, hidden: Sequence[int], output: int | None, activation: str
     ) -> None:
+        norm, input_size = config.hidden_norm, size
+        warmup_steps = config.renorm_warmup_steps if norm == "batch_renorm" else None
+        batch_norm = partial(BatchRenorm, warmup_steps=warmup_steps)
         layers: list[nn.Module] = []
-        input_size = size
+        if config.norm_input and norm != "none":
+            layers.append(nn.LayerNorm(size) if norm == "layer" else batch_norm(size))
         for width in hidden:
             layers.append(nn.Linear(size, width))
-            if config.layer_norm:
+            if norm == "layer":
                 layers.append(nn.LayerNorm(width))
             layers.append(ACTIVATION_CLASSES[config.activation or activation]())
+            if norm in ("batch", "batch_renorm"):
+                layers.append(batch_norm(width))
             size = width
         if output is not None:
             layers.append(nn.Linear(size, output))

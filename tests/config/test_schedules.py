@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import make_dataclass
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zoo.algorithms.ppo import PPO2, PPO2Config
+from zoo.config.fields import build
 from zoo.config.schedules import Schedule, parse
 from zoo.errors import ZooError
 
@@ -92,3 +95,16 @@ def test_schedule_is_constant_after_its_fraction(
 def test_what_is_no_schedule_is_refused_in_words(value: Any, message: str) -> None:
     with pytest.raises(ZooError, match=message):
         parse(value)
+
+
+def test_ready_config_names_its_wrong_schedule() -> None:
+    with pytest.raises(ZooError, match="`learning_rate`: 'foo' is not a schedule"):
+        PPO2(env="CartPole-v1", config=PPO2Config(learning_rate="foo"))
+
+
+def test_missing_values_are_told_in_their_order() -> None:
+    names = [f"value_{i}" for i in range(20)]
+    config_class = make_dataclass("Config", [(name, int) for name in names])
+    for i in range(20):
+        with pytest.raises(ZooError, match=f"`value_{i}` is missing"):
+            build(config_class, dict.fromkeys(names[:i], 1), "")

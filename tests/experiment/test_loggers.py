@@ -27,6 +27,7 @@ from zoo.experiment.loggers import (
     CsvLogger,
     LogEntry,
     Logger,
+    LoggerGroup,
     LoggingCallback,
 )
 from zoo.experiment.progress_bar import ProgressBarCallback
@@ -285,3 +286,15 @@ def test_closed_terminal_ends_no_training(ppo2: Callable[..., PPO2], at: int) ->
     with contextlib.suppress(OSError), open(writing, "w") as terminal:
         steps = ppo2().learn(640, [CloseTerminal(), ProgressBarCallback(stream=terminal)]).num_timesteps
     assert steps == 640
+
+
+def test_loggers_are_restored_in_their_order(tmp_path: Path) -> None:
+    names, restored = [f"logger_{i}" for i in range(20)], list[str]()
+
+    class Noted(Logger):
+        def __init__(self, name: str) -> None:
+            self.load_state = lambda _: restored.append(name)  # type: ignore[method-assign]
+
+    group = LoggerGroup([Noted(name) for name in names], tmp_path)
+    group.load_state({name: {} for name in [*group.outputs][::-1]})
+    assert restored == names

@@ -78,8 +78,8 @@ _hints: Callable[[Any], dict[str, Any]] = functools.lru_cache(maxsize=256)(get_t
 
 def schedules_of(config: Any) -> dict[str, Schedule]:
     """Return the schedules of a config (also constant ones) by name. Raises `ZooError` for what is none."""
-    hints = _hints(type(config)).items()
-    return {name: parse(value) for name, hint in hints if _is_schedule(value := getattr(config, name), hint)}
+    values = {name: (getattr(config, name), hint) for name, hint in _hints(type(config)).items()}
+    return {name: _parsed(value, name) for name, (value, hint) in values.items() if _is_schedule(value, hint)}
 
 
 def _takes_schedule(hint: Any) -> bool:
@@ -130,8 +130,9 @@ def build(config_class: type[Config], values: Mapping[str, Any], where: str) -> 
         check_bounds(arguments[key], fields[key].metadata, f"{prefix}{key}")
         if _is_schedule(arguments[key], hints[key]):
             _check_schedule(arguments[key], fields[key].metadata, f"{prefix}{key}")
-    for name in fields.keys() - arguments.keys() - defaults(config_class).keys():
-        raise ZooError(f"`{prefix}{name}` is missing: {fields[name].metadata.get('help', '')}")
+    for name, field in fields.items():
+        if name not in arguments.keys() | defaults(config_class).keys():
+            raise ZooError(f"`{prefix}{name}` is missing: {field.metadata.get('help', '')}")
     return config_class(**arguments)
 
 
@@ -207,11 +208,15 @@ def check_bounds(value: Any, metadata: Mapping[str, Any], path: str) -> None:
         raise ZooError(f"`{path}={value:g}` is out of range; expected {expected}")
 
 
-def _check_schedule(value: ScheduleValue, metadata: Mapping[str, Any], path: str) -> None:
+def _parsed(value: ScheduleValue, path: str) -> Schedule:
     try:
-        schedule = parse(value)
+        return parse(value)
     except ZooError as error:
         raise ZooError(f"`{path}`: {error}") from error
+
+
+def _check_schedule(value: ScheduleValue, metadata: Mapping[str, Any], path: str) -> None:
+    schedule = _parsed(value, path)
     if isinstance(value, str | Mapping):
         check_bounds(schedule.start, metadata, path)
         bounds = metadata["bounds"].items()

@@ -220,7 +220,7 @@ class LoggerGroup:
 
     def load_state(self, states: Mapping[str, Any]) -> None:
         """Restore the loggers' states and files."""
-        for name in self.outputs.keys() & states.keys():
+        for name in filter(states.__contains__, self.outputs):
             self._call(name, "load_state", states[name])
 
     def _call(self, name: str, method: str, *arguments: Any) -> Any:

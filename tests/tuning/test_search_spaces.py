@@ -11,6 +11,7 @@ import pytest
 from omegaconf import OmegaConf
 
 import zoo
+from zoo.algorithms.on_policy import OnPolicyAlgorithm, RolloutConfig
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.config.fields import build
 from zoo.config.validate import ALGO_LABELS
@@ -165,3 +166,16 @@ def test_first_trial_accepts_every_tuned_file(algo: str) -> None:
 def test_empty_space_is_refused() -> None:
     with pytest.raises(ZooError, match="nothing to search"):
         Space({}).check({})
+
+
+class CriticFree(OnPolicyAlgorithm):
+    config_class = RolloutConfig
+
+
+def test_inherited_space_fits_a_class_without_critic() -> None:
+    plan = plan_for("test_search_spaces.CriticFree")
+    plan.check()
+    assert {path for path in plan.space.dimensions if path.startswith("algo.")} == {
+        "algo.learning_rate",
+        "algo.gamma",
+    }

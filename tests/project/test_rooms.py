@@ -53,7 +53,7 @@ BUDGETS = {
 """The lines that each room was given."""
 
 EXCHANGED = {
-    "config": 400,
+    "config": 420,
     "core": 20,
     "envs": 630,
     "experiment": 60,
@@ -64,7 +64,7 @@ EXCHANGED = {
     "buffers": -180,
     "optim": -280,
     "plots": -270,
-    "policies": -300,
+    "policies": -320,
     "tuning": -200,
 }
 """Lines that rooms have of each other's budgets, to be given back."""

@@ -8,7 +8,13 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
-from zoo.core.printing import prepare_streams, print_message, warnings_as_messages, without_password
+from zoo.core.printing import (
+    discard_unwritten,
+    prepare_streams,
+    print_message,
+    warnings_as_messages,
+    without_password,
+)
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError, nearest
 from zoo.working_folder import forget_working_folder
 
@@ -66,8 +72,7 @@ def status_of(arguments: Sequence[str]) -> int:
         print_message("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output, such as `head`, has all it wanted.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_unwritten()  # the reader of our output, such as `head`, has all it wanted
         return 0
 
 

@@ -47,7 +47,9 @@ def test_closed_pipe_ends_command_quietly(tmp_path: Path) -> None:
 @pytest.mark.parametrize("streams", ["> /dev/full", "2>&-", "<&- >&- 2>&-", "> /dev/full 2> /dev/full"])
 def test_stream_that_takes_nothing_fails_no_training(tmp_path: Path, streams: str) -> None:
     settings = "algo=a2c env=CartPole-v1 n_timesteps=40 n_envs=2 compile=false callbacks.eval=null"
-    done = subprocess.run(f"'{ZOO}' train {settings} {streams}", shell=True, cwd=tmp_path, check=False)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = f"'{ZOO}' train {settings} {streams}"
+    done = subprocess.run(command, shell=True, cwd=tmp_path, env=environment, check=False)
     assert done.returncode == 0
     assert len(list(tmp_path.glob("runs/*/*/*/agent/card.json"))) == 1
 

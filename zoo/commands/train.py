@@ -11,7 +11,7 @@ from typing import Any
 
 from zoo.config.schema import preset_or_name
 from zoo.config.user_files import shown
-from zoo.core.printing import decimal, handlers_print, say
+from zoo.core.printing import decimal, discard_unwritten, handlers_print, say
 from zoo.errors import INTERRUPTED
 from zoo.experiment.experiment import Experiment, Result
 from zoo.experiment.run_folder import FinishedJobError
@@ -52,6 +52,7 @@ def _logging_to_terminal(verbose: int) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)
+        discard_unwritten()  # else Python would end with an error
 
 
 class _TerminalHandler(logging.Handler):

@@ -92,6 +92,15 @@ def prepare_streams() -> None:
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
 
 
+def discard_unwritten() -> None:
+    """Discard what stdout and stderr can't write, on a full disk or without a reader, now and later."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def show(text: object = "", *, end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
     """Print a text of any length, as `printable` leaves it. Raises what `print` does."""
     print(printable(text, sys.maxsize) + end, end="", file=sys.stdout if file is None else file, flush=flush)

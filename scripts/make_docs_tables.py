@@ -131,7 +131,7 @@ def summary_of(name: str) -> str:
 
 def space_file(name: str) -> str:
     """Return the search space of an algorithm or preset, whose class declares it."""
-    sections = class_of(name).search_space
+    sections = class_of(name).searched_space()
     dimensions = "\n".join(line for name in sections for line in (f"{name}:", *space_lines(sections[name])))
     return f"# {summary_of(name)}\n# From {home_of(name)}, by make docs.\n{dimensions}\n"
 

@@ -12,10 +12,10 @@ from typing import Any
 from gymnasium import spaces
 from torch import Tensor
 
-from zoo.algorithms.agent import ranges, searched
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.collector import Act
 from zoo.algorithms.on_policy import OnPolicyAlgorithm, RolloutBatch, RolloutConfig
+from zoo.algorithms.search_space import ranges, searched
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.optimizers import Adam, Optimizer
 from zoo.optim.update_runner import State, StepResult

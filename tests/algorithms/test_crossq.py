@@ -209,6 +209,13 @@ def test_batch_norm_of_another_algorithm_is_refused(policy: dict[str, Any]) -> N
         SAC(policy, "Pendulum-v1")
 
 
+def test_norm_of_inputs_needs_a_norm() -> None:
+    with pytest.raises(ZooError, match=r"policy\.norm=layer"):
+        SAC({"critic": {"norm_input": True}}, Nowhere())
+    model = SAC({"critic": {"norm": "layer", "norm_input": True}}, Nowhere())
+    assert isinstance(model.policy.critics.critics[0][0], torch.nn.LayerNorm)
+
+
 def test_policy_fields_choose_the_normalisation() -> None:
     model = CrossQ({"critic": {"layer_norm": True}, "actor": {"norm": "none"}}, Nowhere())
     assert not any(isinstance(layer, BatchRenorm) for layer in model.policy.modules())

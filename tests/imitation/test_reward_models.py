@@ -164,3 +164,26 @@ def test_model_sees_raw_rewards_before_and_after(normalize: bool) -> None:
     assert (model.buffer.rewards == 7).all()
     assert (model.reward_model.last == 1).all()
     assert (model.reward_model.learned == 1).all()
+
+
+class Plain(RewardModel):
+    """Without hyperparameters: returns what a test wants."""
+
+    returned: Any = None
+
+    def rewards(self, rollout: RewardRollout) -> Any:
+        return self.returned(rollout.rewards)
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [lambda rewards: rewards[:1], lambda rewards: rewards * np.nan, lambda rewards: None],
+    ids=["one step", "NaN", "None"],
+)
+def test_wrong_rewards_name_the_model(returned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Plain, "returned", staticmethod(returned))
+    model = explorer("ppo2", {"_target_": Plain})
+    with pytest.raises(
+        ZooError, match=r"Plain\.rewards returned .* expected finite numbers of shape \(32, 2\)"
+    ):
+        model.learn(64)

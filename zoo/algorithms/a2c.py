@@ -11,9 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
-from zoo.algorithms.agent import choices, ranges, searched
 from zoo.algorithms.arguments import SdeConfig
 from zoo.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyConfig, RolloutBatch, standardized
+from zoo.algorithms.search_space import choices, ranges, searched
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.optimizers import Adam, Optimizer, RMSprop
 from zoo.optim.update_runner import State, StepResult

@@ -19,11 +19,11 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.algorithms.agent import choices, ranges, searched
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import make_policy
 from zoo.algorithms.collector import Array
 from zoo.algorithms.saving import RecurrentState
+from zoo.algorithms.search_space import choices, ranges, searched
 from zoo.buffers.arrays import Arrays, ArraySpec
 from zoo.buffers.replay import keep_or_discard_buffer, refuse_too_large_buffer, replay_bytes
 from zoo.buffers.sequence import SequenceBuffer

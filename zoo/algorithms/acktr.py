@@ -16,7 +16,6 @@ from gymnasium import spaces
 from torch import Tensor
 
 from zoo.algorithms.a2c import actor_critic_loss
-from zoo.algorithms.agent import NET_ARCHS, NETWORKS, choices, ranges, searched
 from zoo.algorithms.collector import check_parameters
 from zoo.algorithms.on_policy import (
     PLAIN_ACTIONS,
@@ -25,6 +24,7 @@ from zoo.algorithms.on_policy import (
     RolloutBatch,
     standardized,
 )
+from zoo.algorithms.search_space import NET_ARCHS, NETWORKS, choices, ranges, searched
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.kfac import COUNT, KFac
 from zoo.optim.optimizers import Momentum, Parameters, Updater

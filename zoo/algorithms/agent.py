@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
-from collections import ChainMap
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -29,6 +29,7 @@ from zoo.algorithms.arguments import (
 from zoo.algorithms.collector import Array, envs_for
 from zoo.algorithms.registry import provided
 from zoo.algorithms.saving import Generators, check_policy_parameters
+from zoo.algorithms.search_space import NETWORKS
 from zoo.buffers.arrays import Arrays, ArraySpec, n_rows, observation_spec
 from zoo.buffers.config import ReplayConfig
 from zoo.config.aliases import ATTRIBUTES, refuse_unknown_arguments
@@ -41,43 +42,6 @@ from zoo.errors import ZooError
 from zoo.optim.runtime import Runtime, torch_settings
 from zoo.policies.acting import ActingPolicy, PolicyMode, make_action_adapter, make_mirror
 from zoo.policies.actor_critic import PolicyInput
-
-SCALES: dict[str, dict[str, Any]] = {
-    "even": {},
-    "log": {"log": True},
-    "complement": {"complement": True},
-    "powers": {"powers_of": 2},
-    "falling": {"schedules": ["constant", "linear"]},
-}
-
-
-def ranges(scale: str, at_most: Sequence[Any] = (), **bounds: tuple[float, float]) -> dict[str, Any]:
-    """Dimensions of a search space, of whole numbers between integers; ``scale`` is words of `SCALES`.
-
-    ``at_most`` are settings and numbers whose product no value exceeds.
-    """
-    options = {key: value for word in scale.split() for key, value in SCALES[word].items()}
-    options |= {"at_most": [*at_most]} if at_most else {}
-    return {
-        name: {"type": "int" if isinstance(low, int) else "float", "low": low, "high": high, **options}
-        for name, (low, high) in bounds.items()
-    }
-
-
-def choices(**values: Any) -> dict[str, Any]:
-    """Categorical dimensions of a search space; lists and mappings among their values have names."""
-    return {name: {"type": "categorical", "choices": listed} for name, listed in values.items()}
-
-
-def searched(base: Mapping[str, Any], *of_algo: Mapping[str, Any], **sections: Any) -> dict[str, Any]:
-    """Search space of what builds on ``base``: with these dimensions, and others in these sections."""
-    dimensions = ChainMap(*map(dict, of_algo[::-1]), base.get("algo", {}))
-    return {"algo": {}} | {**base, "algo": dict(dimensions), **sections}
-
-
-NET_ARCHS = {"default": None, "small": [64, 64], "medium": [256, 256]}
-NETWORKS = choices(net_arch=NET_ARCHS, activation=[None, "tanh", "relu"])
-"""Dimensions of most policies."""
 
 if TYPE_CHECKING:
     from zoo.agents.agent_folder import AgentFiles
@@ -109,8 +73,8 @@ class Agent:
     """Whether its networks may be normalised over batches."""
     of_preset: ClassVar[str | None] = None
     """The preset that a class stands for, which has other defaults, or another replay, than its algorithm."""
-    search_space: ClassVar[Mapping[str, Any]] = {"policy": NETWORKS}
-    """What `zoo tune` searches, by section; `make docs` writes Zoo's to ``conf/tune/space``."""
+    search_space: ClassVar[Mapping[str, Any]] = {"algo": {}, "policy": NETWORKS}
+    """Dimensions that `zoo tune` searches, by section; `make docs` writes Zoo's to ``conf/tune/space``."""
     preset: str | None = None
     """Name of the preset, or None."""
 
@@ -163,6 +127,15 @@ class Agent:
         vars(self.policy).setdefault("predict", PolicyPredict(self))
         self.policy_mode = PolicyMode(self.policy)
         runtime.check_compilable(self.policy)
+
+    @classmethod
+    def searched_space(cls) -> dict[str, Any]:
+        """Return `search_space`; an inherited one without hyperparameters that this class does not have."""
+        if "search_space" in vars(cls):
+            return dict(cls.search_space)
+        names = {field.name for field in dataclasses.fields(cls.config_class)}
+        dimensions = {name: part for name, part in cls.search_space["algo"].items() if name in names}
+        return {**cls.search_space, "algo": dimensions}
 
     __repr__ = short_description
 

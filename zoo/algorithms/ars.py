@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from zoo.algorithms.agent import choices, ranges, searched
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.collector import Collector, check_collected
 from zoo.algorithms.on_policy import PLAIN_ACTIONS
+from zoo.algorithms.search_space import choices, ranges, searched
 from zoo.buffers.arrays import Arrays
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.adapter import ReplayableAdapter

@@ -66,9 +66,6 @@ class CrossQ(SAC):
 
     name = "crossq"
     config_class = CrossQConfig
-    search_space = SAC.search_space | {
-        "algo": {name: values for name, values in SAC.search_space["algo"].items() if name != "tau"}
-    }
     policy_class = CrossQPolicy
     targets_of: ClassVar[dict[str, str]] = {}
     has_batch_norm = True

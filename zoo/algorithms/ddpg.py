@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from zoo.algorithms.agent import choices, searched
 from zoo.algorithms.collector import Array
 from zoo.algorithms.off_policy import (
     HINDSIGHT,
@@ -29,6 +28,7 @@ from zoo.algorithms.off_policy import (
     with_hindsight,
 )
 from zoo.algorithms.saving import check_policy_parameters, check_tensors, named_parameters
+from zoo.algorithms.search_space import choices, searched
 from zoo.buffers.arrays import transform
 from zoo.config.fields import ScheduleValue, build, hyperparameter, with_defaults
 from zoo.errors import ZooError

@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.algorithms.agent import NET_ARCHS, choices, ranges, searched
 from zoo.algorithms.off_policy import (
     FEW_STEPS,
     HINDSIGHT,
@@ -27,6 +26,7 @@ from zoo.algorithms.off_policy import (
     td_errors,
     with_hindsight,
 )
+from zoo.algorithms.search_space import NET_ARCHS, choices, ranges, searched
 from zoo.buffers.arrays import Arrays
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.config.schedules import Schedule

@@ -12,10 +12,10 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from zoo.algorithms.agent import NET_ARCHS, choices, ranges, searched
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import Policy
 from zoo.algorithms.saving import Attributes, RecurrentState
+from zoo.algorithms.search_space import NET_ARCHS, choices, ranges, searched
 from zoo.buffers.arrays import Array, Arrays
 from zoo.buffers.config import ReplayConfig, replay_config
 from zoo.buffers.hindsight import EpisodeIndex, Hindsight

@@ -14,11 +14,11 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.algorithms.agent import ranges, searched
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import Policy, sde_options
 from zoo.algorithms.collector import Act, Array
 from zoo.algorithms.saving import RecurrentState
+from zoo.algorithms.search_space import ranges, searched
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec, split_rows, transform
 from zoo.buffers.rollout import RolloutBuffer, generalized_advantages
 from zoo.config.fields import ScheduleValue, hyperparameter
@@ -211,7 +211,13 @@ class OnPolicyAlgorithm(Algorithm):
             if resets_later:  # ranks step as often as the slowest of them
                 is_filling = self.distributed.total(is_filling) > 0
         if self.reward_model is not None:
-            self.buffer.rewards[:] = self.reward_model.rewards(self.reward_model.rollout())
+            rewards = np.asarray(self.reward_model.rewards(self.reward_model.rollout()), np.float32)
+            if rewards.shape != self.buffer.rewards.shape or not np.isfinite(rewards).all():
+                raise ZooError(
+                    f"{type(self.reward_model).__name__}.rewards returned an array of shape {rewards.shape};"
+                    f" expected finite numbers of shape {self.buffer.rewards.shape}"
+                )
+            self.buffer.rewards[:] = rewards
 
     def after_update(self) -> None:
         if self.reward_model is not None:

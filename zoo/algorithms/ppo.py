@@ -20,9 +20,9 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from zoo.algorithms.agent import choices, ranges, searched
 from zoo.algorithms.arguments import Policy, SdeConfig
 from zoo.algorithms.on_policy import IN_ROLLOUT, OnPolicyAlgorithm, OnPolicyConfig, RolloutBatch, standardized
+from zoo.algorithms.search_space import choices, ranges, searched
 from zoo.buffers.arrays import transform
 from zoo.config.fields import ScheduleValue, hyperparameter, with_defaults
 from zoo.errors import ZooError

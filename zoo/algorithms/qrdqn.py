@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from zoo.algorithms.agent import ranges, searched
 from zoo.algorithms.dqn import DQN, DQNConfig
+from zoo.algorithms.search_space import ranges, searched
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.policies.distributions import gather
 from zoo.policies.q_networks import QuantileNetwork

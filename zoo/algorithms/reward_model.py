@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from zoo.algorithms.on_policy import EARNED, FOLLOWING, RAW
@@ -32,6 +33,11 @@ class RewardRollout(NamedTuple):
     """Whether the step ended its episode, (n_steps, n_envs)."""
 
 
+@dataclass
+class NoFields:
+    """The config of a reward model without hyperparameters."""
+
+
 class RewardModel:
     """Gives the agent the rewards that it learns from.
 
@@ -39,7 +45,7 @@ class RewardModel:
     ``config_class``. It draws from ``agent.rng``, and takes gradient steps by ``agent.take_steps``.
     """
 
-    config_class: ClassVar[type[Any]]
+    config_class: ClassVar[type[Any]] = NoFields
     uses_next_observations: ClassVar[bool] = False
 
     def __init__(self, config: Any, agent: OnPolicyAlgorithm) -> None:

@@ -97,7 +97,7 @@ class SAC(ContinuousAlgorithm):
 
     def _policy_options(self) -> dict[str, Any]:
         start, self.learns_ent_coef = _entropy_coefficient(self.config.ent_coef)
-        sde = sde_options(getattr(self.config, "use_sde", False), self.action_space)
+        sde = sde_options(self.config.use_sde, self.action_space)
         return {"ent_coef": start, "n_critics": self.config.n_critics, **sde}
 
     def _make_state(self) -> State:

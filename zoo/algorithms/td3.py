@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zoo.algorithms.agent import searched
 from zoo.algorithms.off_policy import (
     HINDSIGHT,
     NOISES,
@@ -26,6 +25,7 @@ from zoo.algorithms.off_policy import (
     td_errors,
     with_hindsight,
 )
+from zoo.algorithms.search_space import searched
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.optimizers import Adam, Parameters, Updater
 from zoo.optim.update_runner import State, StepResult, tree_row

@@ -11,10 +11,10 @@ from typing import Any
 
 from torch import Tensor
 
-from zoo.algorithms.agent import ranges, searched
 from zoo.algorithms.off_policy import HINDSIGHT, with_hindsight
 from zoo.algorithms.qrdqn import quantile_huber
 from zoo.algorithms.sac import SAC, SACConfig, SACPolicy
+from zoo.algorithms.search_space import ranges, searched
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.policies.continuous import QuantileCritics

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zoo.algorithms.agent import ranges, searched
 from zoo.algorithms.arguments import SdeConfig
 from zoo.algorithms.on_policy import IN_ROLLOUT, OnPolicyAlgorithm, OnPolicyConfig, RolloutBatch, standardized
+from zoo.algorithms.search_space import ranges, searched
 from zoo.buffers.arrays import transform
 from zoo.config.fields import ScheduleValue, hyperparameter, with_defaults
 from zoo.errors import ZooError

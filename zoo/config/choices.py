@@ -54,9 +54,8 @@ def choices_of(config_path: str) -> dict[str, Any]:
         return {}
     config = read_yaml(file)[0]
     if file.name == RUN_CONFIG:
-        generator = (
-            {"tuned": NO_TUNED} if "generator" in config.algo else {}
-        )  # the file may be for another generator
+        # The tuned file may be for another generator than the run's.
+        generator = {"tuned": NO_TUNED} if "generator" in config.algo else {}
         return {"algo": preset_or_name(config.algo), "env": str(config.env.id), **generator}
     chosen: dict[str, Any] = {}
     for base in bases(config):

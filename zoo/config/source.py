@@ -161,11 +161,7 @@ class ZooConfigSource(ConfigSource):
         if config_path != self.path and "defaults" in config:  # choices are on the command line by now
             config.defaults = [e for e in config.defaults if not str(e).startswith("{'override ")]
         if file is None and group == "space":
-            algorithm = algorithm_class(config_path.removeprefix("space/"))
-            config = DictConfig(algorithm.search_space)
-            if "search_space" not in vars(algorithm):  # inherited: of a base with more hyperparameters, too
-                names = algorithm.config_class.__dataclass_fields__
-                config.algo = {name: dim for name, dim in config.get("algo", {}).items() if name in names}
+            config = DictConfig(algorithm_class(config_path.removeprefix("space/")).searched_space())
         if file is not None:
             is_whole = group in GROUPS_OF_PATHS
             self.read[file] = "" if is_whole else group

@@ -130,7 +130,8 @@ class GoalFunction:
             raise
         except Exception as error:
             lacks_info = not self.with_infos and isinstance(error, KeyError | TypeError | AttributeError)
-            advice = "; replay.hindsight.copy_info_dict=true gives it the info of the step" * lacks_info
+            hint = "; replay.hindsight.copy_info_dict=true gives it the info of the step"
+            advice = hint if lacks_info else ""
             raise self._refused(f"raised {type(error).__name__}: {one_line(error)}{advice}") from error
 
     def _refused(self, problem: str) -> ZooError:

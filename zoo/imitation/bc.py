@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from zoo.algorithms.agent import ranges, searched
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import Policy
 from zoo.algorithms.on_policy import ANY_ACTIONS
+from zoo.algorithms.search_space import ranges, searched
 from zoo.buffers.arrays import transform
 from zoo.config.fields import ScheduleValue, build, hyperparameter
 from zoo.errors import NotFiniteError

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
-from zoo.algorithms.agent import choices, ranges, searched
 from zoo.algorithms.agent_files import reduced
 from zoo.algorithms.arguments import Policy
 from zoo.algorithms.on_policy import OnPolicyAlgorithm
 from zoo.algorithms.registry import algorithm_class
+from zoo.algorithms.search_space import choices, ranges, searched
 from zoo.buffers.arrays import Array, Arrays
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.errors import ZooError

@@ -151,11 +151,14 @@ class PolicyConfig:
         return replace(self, **{name: value for name, value in overrides.items() if value is not None})
 
     def refuse_batch_norm(self, algo: str) -> None:
-        """Raise `ZooError` for normalisation over batches, which an algorithm is not made for."""
-        norms = {self.norm, self.of("actor").norm, self.of("critic").norm} & {"batch", "batch_renorm"}
-        if norms or self.renorm_warmup_steps != PolicyConfig.renorm_warmup_steps:
-            key = f"norm={norms.pop()}" if norms else "renorm_warmup_steps"
-            raise ZooError(f"`policy.{key}` is for crossq; {algo} does not learn from one batch alone")
+        """Raise `ZooError` for a norm that only crossq has, and for `norm_input` without a norm."""
+        for config in (self, self.of("actor"), self.of("critic")):
+            is_batched = config.norm in ("batch", "batch_renorm")
+            if is_batched or config.renorm_warmup_steps != PolicyConfig.renorm_warmup_steps:
+                key = f"norm={config.norm}" if is_batched else "renorm_warmup_steps"
+                raise ZooError(f"`policy.{key}` is for crossq, not for {algo}")
+            if config.norm_input and config.hidden_norm == "none":
+                raise ZooError("`policy.norm_input` needs a norm: policy.norm=layer")
 
     @property
     def hidden_norm(self) -> str:

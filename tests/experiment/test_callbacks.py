@@ -436,7 +436,7 @@ def test_sb3_frequencies_count_calls_of_step(
         [*(f"{name}.zip" for name in kept), "log"]
     )
     assert "zoo: step 256: mean return" in capsys.readouterr().err
-    assert EvalCallback("CartPole-v1").calls == 10_000
+    assert EvalCallback("CartPole-v1").every_calls == 10_000
 
 
 @pytest.mark.parametrize(

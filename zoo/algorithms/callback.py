@@ -37,9 +37,9 @@ class Callback(RefusesUnknownArguments):
     """
 
     every: int = 0
-    calls: int = 0
+    every_calls: int = 0
     """If not 0: ``every`` is so many calls of the vector environment's step, as Stable-Baselines3 counts."""
-    inner: Sequence[Callback] = ()
+    child_callbacks: Sequence[Callback] = ()
     """Callbacks that this one calls; the schedule only lets them start and end."""
     comes_last: bool = False
     looks_often: bool = False
@@ -120,10 +120,10 @@ class CallbackSchedule:
     ) -> None:
         requested = [] if callbacks is None else callbacks
         several = [*map(as_callback, requested if isinstance(requested, Iterable) else [requested]), *others]
-        inner = [callback for outer in several for callback in outer.inner]
+        inner = [callback for outer in several for callback in outer.child_callbacks]
         for callback in several:
-            if callback.calls:
-                callback.every = callback.calls * n_envs
+            if callback.every_calls:
+                callback.every = callback.every_calls * n_envs
             is_called = callback.every or "every" in vars(callback)
             if not is_called and type(callback).on_steps is not Callback.on_steps:
                 name = type(callback).__name__

@@ -39,13 +39,13 @@ Makers = Sequence[Callable[[], Env]]
 
 STEP = NOTHING = b""
 """The most frequent command, and its reply without infos and ends. Other commands are pickles of a name and
-arguments, other replies of a result and of why all has ended."""
+arguments, other replies of a result and an error message."""
 
-SECONDS_TO_LOOK = 0.5
-"""Between two looks whether a worker that gives no reply is still there."""
+POLL_SECONDS = 0.5
+"""Interval of checks that a silent worker is alive."""
 
 SECONDS_AFTER_SIGNAL = 15
-"""How long a step or reset may go on after a signal to stop: Slurm kills after 30 s."""
+"""Longest step or reset after a stop signal: Slurm kills after 30 s."""
 
 SECONDS_TO_CLOSE = 5
 """How long a worker may take to close its environments before it is killed."""
@@ -61,12 +61,12 @@ def run_worker(
     inherited: Sequence[Connection],
     options: dict[str, Any],
 ) -> None:
-    """Make the environments ``rows`` and do as the pipe says until it is closed, then close them.
+    """Make the environments ``rows`` and serve commands until the pipe closes, then close them.
 
     ``inherited`` are the parent's ends of pipes, which close with the parent if they are open nowhere else;
     ``options`` are those of `SyncVecEnv`. Ctrl-C and SIGTERM are for the parent to decide about.
     """
-    import torch  # which the server that starts workers has loaded before
+    import torch  # already imported by the fork server
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -77,7 +77,7 @@ def run_worker(
     env: SyncVecEnv | None = None
     try:
         env = SyncVecEnv(makers, rows.start, **options)
-        torch.set_flush_denormal(True)  # as it is where environments are stepped in the training process
+        torch.set_flush_denormal(True)  # as in the training process
         traits = {
             "observation_space": env.single_observation_space,
             "action_space": env.single_action_space,
@@ -91,11 +91,12 @@ def run_worker(
         env.use_arrays(StepArrays(records[rows.start : rows.stop]))
         connection.send_bytes(NOTHING)
         _serve(env, connection)
-    except (ZooError, KeyboardInterrupt) as error:  # the latter by an environment, or one that has it back
+    except (ZooError, KeyboardInterrupt) as error:
+        # KeyboardInterrupt: raised by an env, or an env that restored the signal handler.
         failure: BaseException = error
         if not isinstance(error, ZooError):
-            who = None if env is None else StepProgress(env.arrays.progress, rows.start).at_work()
-            failure = env_error(error, who or "an environment", "in its worker")
+            env_name = None if env is None else StepProgress(env.arrays.progress, rows.start).at_work()
+            failure = env_error(error, env_name or "an environment", "in its worker")
         with contextlib.suppress(OSError):
             connection.send_bytes(pickle.dumps((None, str(failure))))
     except (EOFError, OSError):
@@ -117,12 +118,12 @@ def _end_after_parent() -> None:
 def _serve(env: SyncVecEnv, connection: Connection) -> None:
     """Answer commands until the parent says ``close``."""
     while True:
-        received = connection.recv_bytes()
-        if received == STEP:
+        message = connection.recv_bytes()
+        if message == STEP:
             ends, infos = env.step_shared()
             connection.send_bytes(_result((ends, infos)) if ends or any(infos) else NOTHING)
             continue
-        command, arguments, options = pickle.loads(received)
+        command, arguments, options = pickle.loads(message)
         if command == "close":
             return
         try:
@@ -130,8 +131,8 @@ def _serve(env: SyncVecEnv, connection: Connection) -> None:
         except ZooError:
             raise
         except (Exception, SystemExit) as error:
-            called = arguments[0] if command == "call" else command
-            raise env_error(error, "an environment", f"in {called}") from error
+            method = arguments[0] if command == "call" else command
+            raise env_error(error, "an environment", f"in {method}") from error
         connection.send_bytes(_result((result, env.mask_size)))
 
 
@@ -165,12 +166,12 @@ class Worker(NamedTuple):
 class SubprocVecEnv(VecEnv):
     """Steps its environments in worker processes: for slow environments, where cores are idle.
 
-    Results are bit for bit those of `SyncVecEnv`, whose options ``options`` are. All ends with the traceback
-    of an environment that raises, with the exit code or signal of a worker that dies, and where a step or
-    reset takes more than ``step_timeout`` seconds, or goes on for long after a signal.
+    Results are bit for bit those of `SyncVecEnv`, whose options ``options`` are. Closes and raises with the
+    traceback of an environment that raises, with the exit code or signal of a worker that dies, and where a
+    step or reset takes more than ``step_timeout`` seconds, or goes on for long after a signal.
     """
 
-    is_to_stop: ClassVar[bool] = False
+    stop_requested: ClassVar[bool] = False
     """Whether a signal has asked this process to stop."""
 
     def __init__(
@@ -194,8 +195,10 @@ class SubprocVecEnv(VecEnv):
             self._start(make_envs, n_workers or usable_cores(), start_method, options)
             replies = [self._read(worker) for worker in self.workers]  # once all envs are made
             traits, self.mask_size = replies[0]
-            for worker, (others, _) in zip(self.workers, replies, strict=True):
-                check_same_spaces(0, SimpleNamespace(**traits), worker.rows.start, SimpleNamespace(**others))
+            for worker, (worker_traits, _) in zip(self.workers, replies, strict=True):
+                check_same_spaces(
+                    0, SimpleNamespace(**traits), worker.rows.start, SimpleNamespace(**worker_traits)
+                )
             super().__init__(**traits, num_envs=len(make_envs), seed=seed)
             self._share_arrays()
         except BaseException:
@@ -257,17 +260,17 @@ class SubprocVecEnv(VecEnv):
     # -- starting ---------------------------------------------------------------------------------------
 
     def _start(self, make_envs: Makers, n_workers: int, start_method: str, options: dict[str, Any]) -> None:
-        """Start the workers, each with as many environments as the others, give or take one."""
+        """Start workers with near-equal shares of the environments."""
         context: Any = multiprocessing.get_context(start_method)
         if start_method == "forkserver":
             context.set_forkserver_preload(["zoo.envs.make_env", "zoo.envs.subproc_vec_env", "torch"])
-        for part in np.array_split(np.arange(len(make_envs)), min(n_workers, len(make_envs))):
-            rows = range(int(part[0]), int(part[-1]) + 1)
-            connection, workers_end = context.Pipe()
+        for indices in np.array_split(np.arange(len(make_envs)), min(n_workers, len(make_envs))):
+            rows = range(int(indices[0]), int(indices[-1]) + 1)
+            connection, child_connection = context.Pipe()
             is_forked = start_method == "fork"
             inherited = [*(worker.connection for worker in self.workers), connection] if is_forked else []
             makers = [CloudpickleWrapper(make_envs[i]) for i in rows]
-            arguments = makers, rows, workers_end, inherited, options
+            arguments = makers, rows, child_connection, inherited, options
             name = f"zoo env worker {rows.start}"
             process = context.Process(target=run_worker, args=arguments, name=name)
             try:
@@ -277,7 +280,7 @@ class SubprocVecEnv(VecEnv):
                     f"the environment cannot be sent to a worker process: {error}; "
                     "use env.start_method=fork, or env.vectorization=sync"
                 ) from error
-            workers_end.close()
+            child_connection.close()
             self.workers.append(Worker(process, connection, rows))
             self._unread.append(self.workers[-1])
 
@@ -326,18 +329,18 @@ class SubprocVecEnv(VecEnv):
 
     def _read(self, worker: Worker, timeout: float | None = None) -> Any:
         """Return one reply; raise how an environment failed or hangs, or how the worker died."""
-        look = SECONDS_TO_LOOK if timeout is None else min(SECONDS_TO_LOOK, timeout / 2)
-        place: Any = None
+        poll_interval = POLL_SECONDS if timeout is None else min(POLL_SECONDS, timeout / 2)
+        progress: Any = None
         waited = 0.0
         try:
-            while not worker.connection.poll(look):
+            while not worker.connection.poll(poll_interval):
                 if not worker.process.is_alive():
                     raise EOFError  # something that an environment forked keeps the pipe open
-                # Looks are counted, for the clock runs on while this process is stopped.
-                before, place = place, self._place_of(worker)
-                waited = waited + look if place == before else 0.0
-                patience = SECONDS_AFTER_SIGNAL if self.is_to_stop else None
-                for limit, reason in ((timeout, "env.step_timeout"), (patience, "after a signal")):
+                # Count polls, not clock time, which runs on while this process is suspended.
+                previous, progress = progress, self._progress_of(worker)
+                waited = waited + poll_interval if progress == previous else 0.0
+                signal_limit = SECONDS_AFTER_SIGNAL if self.stop_requested else None
+                for limit, reason in ((timeout, "env.step_timeout"), (signal_limit, "after a signal")):
                     if limit is not None and waited >= limit:
                         worker.process.kill()
                         raise self._failure(worker, f"has not come back for {limit:g} s ({reason})")
@@ -354,7 +357,7 @@ class SubprocVecEnv(VecEnv):
     def _failure(self, worker: Worker, hang: str | None = None) -> ZooError:
         """End everything and say how a worker died, or how its environment hangs."""
         worker.process.join(1.0)
-        env, _ = self._place_of(worker)
+        env, _ = self._progress_of(worker)
         self.close_extras()
         name, exit_code = f"the worker process of {worker.name}", worker.process.exitcode
         if hang is not None:
@@ -369,7 +372,7 @@ class SubprocVecEnv(VecEnv):
             )
         return ZooError(f"{name} died{f' in {env}' if env else ''}: {cause}")
 
-    def _place_of(self, worker: Worker) -> tuple[str | None, list[int]]:
+    def _progress_of(self, worker: Worker) -> tuple[str | None, list[int]]:
         """Return the name of the environment at work, and what changes with each one and each step."""
         if not self._has_arrays:
             return None, []

@@ -41,17 +41,16 @@ class EvalCallback(Callback):
     """Plays ``n_eval_episodes`` episodes every ``every`` environment steps, in environments of its own.
 
     With a ``run`` each evaluation goes to ``evaluations.npz``, and the agent to ``best_agent`` when its mean
-    return is the best so far; of two equal ones the later has learned more, and stays. An id, config or
+    return is the best so far; a tie goes to the later. An id, config or
     function as ``env`` is made into ``n_envs`` environments at the first evaluation. The seeds of an
-    evaluation come from ``seed`` (None: the algorithm's) and its number, and from nothing before.
+    evaluation come from ``seed`` (None: the algorithm's) and its number only.
 
-    With ``confirm`` all evaluations start from the same seeds, and an agent that does as well there as the
-    best so far plays ``confirm`` other episodes, the same for each such agent; their mean decides. The best
-    of many means of few episodes is otherwise often a lucky one.
+    ``confirm``: all evaluations use the same seeds. An agent that ties or beats the best plays ``confirm``
+    extra episodes, whose mean decides, because the best of many short evaluations is often luck.
 
     As in SB3, ``eval_freq`` counts calls of the vector environment's step (10,000 where ``every`` is not
     given), ``best_model_save_path`` is the folder of ``best_model.zip``, ``log_path`` that of
-    ``evaluations.npz``. ``verbose`` prints each evaluation. There is nothing to ``warn`` of.
+    ``evaluations.npz``. ``verbose`` prints each evaluation. ``warn`` has no effect.
     """
 
     best_mean_reward = property(lambda self: self.best_mean, doc="SB3's name of ``best_mean``.")
@@ -83,13 +82,15 @@ class EvalCallback(Callback):
             raise ZooError("EvalCallback: every counts environment steps, eval_freq calls; give one of them")
         self.env = env
         self.every, self.verbose = every or 0, verbose
-        self.calls = (10_000 if eval_freq is None else eval_freq) if every is None else 0
+        self.every_calls = (10_000 if eval_freq is None else eval_freq) if every is None else 0
         self.on_new_best, self.after_eval = (
             None if callback is None else as_callback(callback)
             for callback in (callback_on_new_best, callback_after_eval)
         )
-        self.inner = [callback for callback in (self.after_eval, self.on_new_best) if callback is not None]
-        for callback in self.inner:
+        self.child_callbacks = [
+            callback for callback in (self.after_eval, self.on_new_best) if callback is not None
+        ]
+        for callback in self.child_callbacks:
             if isinstance(callback, _StopOnEvaluation):
                 callback.evaluation = self
         self.confirm, self.n_eval_episodes, self.deterministic = confirm, n_eval_episodes, deterministic
@@ -100,19 +101,19 @@ class EvalCallback(Callback):
         self.evaluations = Path(log, "evaluations.npz") if log else getattr(self.run, "evaluations", None)
         self.n_evaluations = 0
         self.best_mean: float | None = None
-        self.best_evaluated: float | None = None  # the same agent's mean before it played ``confirm`` more
+        self.best_unconfirmed_mean: float | None = None  # before the best agent's ``confirm`` episodes
         self.last: Evaluation | None = None
         self.history: list[tuple[int, Evaluation]] = []
         self._own_envs: VecEnvAdapter | None = None
         self.evaluated_at: int | None = None
 
     def on_steps(self, algorithm: Training) -> None:
-        """Evaluate; a signal that comes meanwhile ends the evaluation, which is then still due."""
+        """Evaluate; a stop signal cancels it and leaves it due."""
         try:
             with _as_evaluation(algorithm):
-                number = 0 if self.confirm else self.n_evaluations
-                evaluation = self._evaluate(algorithm, self.n_eval_episodes, number)
-                candidate = evaluation if reaches(evaluation, self.best_evaluated) else None
+                seed_index = 0 if self.confirm else self.n_evaluations
+                evaluation = self._evaluate(algorithm, self.n_eval_episodes, seed_index)
+                candidate = evaluation if is_at_least(evaluation, self.best_unconfirmed_mean) else None
                 if candidate is not None and self.confirm:
                     candidate = self._evaluate(algorithm, self.confirm, 1)
         except ZooError as error:
@@ -138,14 +139,15 @@ class EvalCallback(Callback):
 
     def state(self) -> dict[str, Any]:
         """Return the counts and best scores, and the number of valid rows of ``evaluations.npz``."""
-        names = ("n_evaluations", "best_mean", "best_evaluated", "evaluated_at")
-        return {"rows": len(self.history), **{name: getattr(self, name) for name in names}}
+        names = ("n_evaluations", "best_mean", "evaluated_at")
+        values = {name: getattr(self, name) for name in names}
+        return {"rows": len(self.history), **values, "best_evaluated": self.best_unconfirmed_mean}
 
     def load_state(self, values: dict[str, Any]) -> None:
         """Restore the counts, and drop later rows of ``evaluations.npz``."""
         self.n_evaluations, self.evaluated_at = values["n_evaluations"], values["evaluated_at"]
         self.best_mean = values["best_mean"]
-        self.best_evaluated = values.get("best_evaluated", self.best_mean)
+        self.best_unconfirmed_mean = values.get("best_evaluated", self.best_mean)
         if self.evaluations is not None and values["rows"]:
             self.history = read_evaluations(self.evaluations)[: values["rows"]]
             self.last = self.history[-1][1] if self.history else None
@@ -155,7 +157,7 @@ class EvalCallback(Callback):
         """Return the score of the agent as it is at this step for its card: nothing, if it has none."""
         return score_for_card(self.last) if self.last and self.evaluated_at == num_timesteps else {}
 
-    def _evaluate(self, algorithm: Training, n_episodes: int, number: int) -> Evaluation:
+    def _evaluate(self, algorithm: Training, n_episodes: int, seed_index: int) -> Evaluation:
         if self._own_envs is None and not isinstance(self.env, VecEnvAdapter | VectorEnv | gym.Env):
             n_envs = min(self.n_envs, self.n_eval_episodes)
             self._own_envs = make_adapter(make_vec_env(self.env, n_envs, training=False))
@@ -164,7 +166,7 @@ class EvalCallback(Callback):
             self._own_envs or self.env,
             n_episodes,
             deterministic=self.deterministic,
-            seed=(algorithm.seed if self.seed is None else self.seed, number),
+            seed=(algorithm.seed if self.seed is None else self.seed, seed_index),
             cancelled=lambda: algorithm.stop_reason == PREEMPTED,
         )
 
@@ -181,18 +183,18 @@ class EvalCallback(Callback):
         self.history.append((algorithm.num_timesteps, evaluation))
         if self.evaluations is not None:
             write_evaluations(self.evaluations, self.history)
-        if candidate is not None and reaches(candidate, self.best_mean):
+        if candidate is not None and is_at_least(candidate, self.best_mean):
             with report_write_errors("the run goes on, and the earlier best agent, if any, stays"):
                 if self.best_agent is not None:
                     algorithm.save(self.best_agent, card=score_for_card(candidate))
-                self.best_mean, self.best_evaluated = candidate.mean, evaluation.mean
+                self.best_mean, self.best_unconfirmed_mean = candidate.mean, evaluation.mean
             if self.on_new_best is not None:
                 self.on_new_best.call(algorithm)
         if self.after_eval is not None:
             self.after_eval.call(algorithm)
 
 
-def reaches(evaluation: Evaluation, best: float | None) -> bool:
+def is_at_least(evaluation: Evaluation, best: float | None) -> bool:
     return best is None or evaluation.mean >= best
 
 
@@ -235,15 +237,15 @@ def read_evaluations(path: Path) -> list[tuple[int, Evaluation]]:
 
 
 class _StopOnEvaluation(Callback):
-    """Stands after ``evaluation`` in a list of callbacks, or is an argument ``callback_…`` of it."""
+    """Goes after ``evaluation`` in a list of callbacks, or is an argument ``callback_…`` of it."""
 
-    def __init__(self, evaluation: EvalCallback | None, verbose: int, **bound: Any) -> None:
-        ((name, value),) = bound.items()
+    def __init__(self, evaluation: EvalCallback | None, verbose: int, **limit: Any) -> None:
+        ((name, value),) = limit.items()
         if value is None or not isinstance(evaluation, EvalCallback | None):
             raise ZooError(f"{type(self).__name__} needs {name}=N, and an EvalCallback before it, if any")
         self.evaluation, self.verbose = evaluation, verbose
         if evaluation is not None:
-            self.every, self.calls = evaluation.every, evaluation.calls
+            self.every, self.every_calls = evaluation.every, evaluation.every_calls
 
     def on_training_start(self, algorithm: Training) -> None:
         if self.evaluation is None:
@@ -269,8 +271,8 @@ class StopTrainingOnRewardThreshold(_StopOnEvaluation):
     def on_steps(self, algorithm: Training) -> None:
         latest = None if self.evaluation is None else self.evaluation.last
         if latest is not None and latest.mean >= self.reward_threshold:
-            reached = f"mean return {latest.mean:.4g} has reached the threshold {self.reward_threshold:g}"
-            self._stop(algorithm, reached)
+            reason = f"mean return {latest.mean:.4g} has reached the threshold {self.reward_threshold:g}"
+            self._stop(algorithm, reason)
 
 
 class StopTrainingOnNoModelImprovement(_StopOnEvaluation):
@@ -292,9 +294,12 @@ class StopTrainingOnNoModelImprovement(_StopOnEvaluation):
     def on_steps(self, algorithm: Training) -> None:
         assert self.evaluation is not None
         means = [evaluation.mean for _, evaluation in self.evaluation.history]
-        n_without = len(means) - max(1 + int(np.argmax(means)), self.min_evals) if means else 0
-        if n_without > self.max_no_improvement_evals:
-            self._stop(algorithm, f"no better mean return than {max(means):.4g} in {n_without} evaluations")
+        n_without_improvement = len(means) - max(1 + int(np.argmax(means)), self.min_evals) if means else 0
+        if n_without_improvement > self.max_no_improvement_evals:
+            self._stop(
+                algorithm,
+                f"no better mean return than {max(means):.4g} in {n_without_improvement} evaluations",
+            )
 
 
 class StopTrainingOnMaxEpisodes(Callback):
@@ -323,11 +328,10 @@ class KeepAgentsCallback(Callback):
 
 
 class VideoCallback(Callback):
-    """Films ``length`` images (None: a whole episode) into ``folder`` every ``every`` environment steps.
+    """Records ``length`` images (None: a whole episode) into ``folder`` every ``every`` environment steps.
 
-    Seeds follow from the algorithm's and from the steps so far, so that a resumed run films the same again. A
-    video that can't be made costs one message. Raises `ZooError` if the environment can't be drawn here, or
-    nothing here writes videos.
+    Seeds depend on the algorithm's seed and the step, so a resumed run records the same video. A failed video
+    costs one message. Raises `ZooError` if rendering or video writing is unavailable.
     """
 
     def __init__(
@@ -348,7 +352,7 @@ class VideoCallback(Callback):
         check_rendering(env)
 
     def on_steps(self, algorithm: Training) -> None:
-        """Film; a signal that comes meanwhile ends that, and the video is still due."""
+        """Record a video; a stop signal cancels it and leaves it due."""
         steps = algorithm.num_timesteps
         path = self.folder / f"{kept_name(steps)}.mp4"
         try:
@@ -361,7 +365,7 @@ class VideoCallback(Callback):
                     n_episodes=1 if self.length is None else None,
                     length=self.length,
                     deterministic=self.deterministic,
-                    seed=(algorithm.seed, steps, 2),  # others than those of evaluations
+                    seed=(algorithm.seed, steps, 2),  # differs from evaluation seeds
                     cancelled=lambda: algorithm.stop_reason == PREEMPTED,
                 )
         except (ZooError, OSError) as error:

@@ -76,7 +76,7 @@ class CheckpointCallback(Callback):
         if save_freq and save_path is None:
             raise ZooError("CheckpointCallback(save_freq=…) needs save_path=FOLDER")
         self.folder = Path(folder if save_path is None else save_path)
-        self.every, self.calls = every, save_freq
+        self.every, self.every_calls = every, save_freq
         self.name_prefix, self.verbose = name_prefix, verbose
         self.keeps_agents, self.checkpoints = save_freq > 0, save_replay_buffer or not save_freq
         self.callbacks = callbacks

@@ -31,7 +31,7 @@ def stop_on_signals(
         if algorithm.stop_reason == PREEMPTED or (number == signal.SIGINT and not leads):
             return
         algorithm.request_stop(PREEMPTED)
-        SubprocVecEnv.is_to_stop = True
+        SubprocVecEnv.stop_requested = True
         if not leads:
             return
         if forward is not None:
@@ -48,7 +48,7 @@ def stop_on_signals(
         with handling_signals(stop, signal.SIGINT, signal.SIGTERM, *announced):
             yield
     finally:
-        SubprocVecEnv.is_to_stop = False
+        SubprocVecEnv.stop_requested = False
 
 
 def slurm_job() -> str | None:

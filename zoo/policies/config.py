@@ -38,8 +38,7 @@ class CriticConfig(ActorConfig):
 
     dropout: float = hyperparameter(
         0.0,
-        "share of each hidden layer's outputs that is dropped in gradient steps; 0.01 allows more of them"
-        " for each environment step (DroQ)",
+        "dropout rate of hidden layers; 0.01 permits more updates per step (DroQ)",
         ge=0,
         lt=1,
     )
@@ -52,7 +51,7 @@ class PolicyConfig:
     name: str = hyperparameter("MlpPolicy", "name of the preset, for cards and messages")
     encoder: str | dict[str, Any] = hyperparameter(
         "mlp",
-        "what reads observations: mlp (vectors), cnn (images), multi (dictionaries), or a class of your own"
+        "observation encoder: mlp (vectors), cnn (images), multi (dictionaries), or a class of your own"
         " with its arguments, {_target_: my_encoder.Narrow, width: 32}",
         choices=("mlp", "cnn", "multi"),
     )
@@ -84,35 +83,35 @@ class PolicyConfig:
     )
     log_std_init: float | None = hyperparameter(
         None,
-        "initial log standard deviation of Gaussian actions, where it is no function of the state; with"
+        "initial log standard deviation of Gaussian actions, if state-independent; with"
         " use_sde, of the noise's weights; null: 0, or -3 for off-policy algorithms",
     )
     full_std: bool = hyperparameter(
         True, "with use_sde: a deviation for each weight of the noise; false: for each feature"
     )
-    use_expln: bool = hyperparameter(False, "with use_sde: deviations that grow slower than exp above 1")
+    use_expln: bool = hyperparameter(False, "with use_sde: softplus-like growth of deviations above 1")
     squash_output: bool | None = hyperparameter(
         None, "with use_sde: tanh of the actions, scaled to their bounds; null: off-policy algorithms only"
     )
     clip_mean: float | None = hyperparameter(
-        None, "with use_sde: bound of the mean, before any tanh; 0: none, null: 2 off-policy, else none", ge=0
+        None,
+        "with use_sde: bound of the mean, before any tanh; 0: none, null: 2 off-policy, otherwise none",
+        ge=0,
     )
     actor: ActorConfig | None = hyperparameter(
-        None, "fields for the actor alone: {layer_norm: true, …}; not of dqn and qrdqn, which have none"
+        None, "fields for the actor alone: {layer_norm: true, …}; not for dqn, qrdqn"
     )
     critic: CriticConfig | None = hyperparameter(
-        None, "fields for the critic alone: {layer_norm: true, …}; not of dqn, qrdqn and ars"
+        None, "fields for the critic alone: {layer_norm: true, …}; not for dqn, qrdqn, ars"
     )
     features_dim: int = hyperparameter(512, "width of an image encoder's output", ge=1)
     precision: str = hyperparameter(
         "float32",
-        "in what the policy's image encoder computes; bfloat16 is faster on processors that have it"
+        "dtype of the image encoder; bfloat16 is faster on processors that have it"
         " (avx512_bf16, amx_bf16 in /proc/cpuinfo); parameters, losses and all other layers are float32",
         choices=("float32", "bfloat16"),
     )
-    share_encoder: bool = hyperparameter(
-        True, "actor and critic of an on-policy algorithm read one encoder's output"
-    )
+    share_encoder: bool = hyperparameter(True, "actor and critic share one encoder (on-policy)")
     recurrent: str | None = hyperparameter(
         None,
         "kind of recurrent layers after the encoder and `shared` layers; null: none",
@@ -137,13 +136,10 @@ class PolicyConfig:
             return
         for field in dataclasses.fields(self):
             if field.name in RECURRENT_FIELDS and getattr(self, field.name) != field.default:
-                raise ZooError(
-                    f"`policy.{field.name}` is of recurrent policies: policy=MlpLstmPolicy, or"
-                    " policy.recurrent=lstm"
-                )
+                raise ZooError(f"`policy.{field.name}` needs a recurrent policy: add policy.recurrent=lstm")
 
     def of(self, network: str) -> PolicyConfig:
-        """Return the fields of the ``"actor"`` or the ``"critic"``: its own, else the common ones."""
+        """Return the config of the ``"actor"`` or ``"critic"`` with its overrides applied."""
         section = getattr(self, network)
         overrides = {} if section is None else {name: getattr(section, name) for name in NETWORK_FIELDS}
         if overrides.get("layer_norm") is not None and overrides["norm"] is None:
@@ -188,9 +184,12 @@ PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
         "Convolutions, with layer normalisation in the layers after them.",
         {"encoder": "cnn", "layer_norm": True},
     ),
-    "MultiInputPolicy": ("For dictionaries of vectors and images: one encoder a key, put together.", _MULTI),
+    "MultiInputPolicy": (
+        "For dictionaries of vectors and images: one encoder per key, concatenated.",
+        _MULTI,
+    ),
     "MlpLstmPolicy": (
-        "Recurrent networks, for vectors of which each shows only a part of what matters.",
+        "Recurrent networks for vectors, for partially observed tasks.",
         _LSTM,
     ),
     "MlpLnLstmPolicy": ("A layer-normalised LSTM after vectors.", _LN_LSTM),
@@ -217,7 +216,7 @@ def policy_preset(name: str) -> PolicyConfig:
 
 
 def with_dict_encoder(config: PolicyConfig) -> PolicyConfig:
-    """Return the same networks with an encoder for each key, where they have one for vectors."""
+    """Replace the vector encoder by one per key; other configs are returned unchanged."""
     if config.encoder != "mlp" or config._target_ is not None:
         return config
     defaults, multi = POLICIES["MlpPolicy"], POLICIES["MultiInputPolicy"]

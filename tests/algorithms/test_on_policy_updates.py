@@ -355,7 +355,7 @@ def test_ppo1_drops_the_partial_minibatch_of_an_epoch() -> None:
 
 
 # -- Means and sizes that on-policy updates depend on: written out with NumPy, and by hand ----------------
-def test_one_worker_standardises_by_its_own_steps() -> None:
+def test_single_rank_standardises_alone() -> None:
     advantages = np.random.default_rng(0).normal(3.0, 2.0, 6)
     expected = (advantages - advantages.mean()) / advantages.std(ddof=1)
     np.testing.assert_allclose(standardized(torch.tensor(advantages)).numpy(), expected, rtol=1e-6)

@@ -27,7 +27,7 @@ def saved() -> DictConfig:
     return config
 
 
-def test_config_is_that_of_the_run(saved: DictConfig) -> None:
+def test_resume_ignores_new_tuned_file(saved: DictConfig) -> None:
     Path("hyperparams/ppo").mkdir(parents=True)
     Path("hyperparams/ppo/CartPole-v1.yaml").write_text("n_envs: 3\nalgo: {gamma: 0.7}")
     resumed = zoo.compose("train", [f"resume={RUN}"])

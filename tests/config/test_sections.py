@@ -133,7 +133,7 @@ def test_command_line_overrides_replay_of_tuned_file() -> None:
 def test_hindsight_preset_refuses_prioritized_alone() -> None:
     goals = ["algo=her_dqn", "env=Zoo/BitFlipping-v0", "tuned=none"]
     with pytest.raises(
-        ZooError, match=r"`algo=her_dqn` replays with hindsight, .* algo=dqn replay=prioritized"
+        ZooError, match=r"`algo=her_dqn` needs hindsight replay, .* algo=dqn replay=prioritized"
     ):
         replay(*goals, "replay=prioritized")
     both = {**UNIFORM, "prioritized": PRIORITIZED, "hindsight": HINDSIGHT}

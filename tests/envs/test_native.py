@@ -156,7 +156,7 @@ class TestEnvPool:
         first, second = (make_vec_env("envpool:phys2d/CartPole-v1", 2).reset()[0] for _ in range(2))
         assert not np.array_equal(first, second)
 
-    def test_a_time_limit_that_is_not_kept_is_an_error(self) -> None:
+    def test_unsupported_time_limit_raises(self) -> None:
         env = make_vec_env("envpool:CliffWalking-v0", 2, max_episode_steps=3)
         env.reset()
         for _ in range(3):

@@ -165,7 +165,7 @@ class TestConsole:
 
 
 class TestCsv:
-    def test_column_that_appears_later_is_empty_before(self, tmp_path: Path) -> None:
+    def test_csv_backfills_late_column(self, tmp_path: Path) -> None:
         logger = CsvLogger(tmp_path / "progress.csv")
         logger.write(entry(1, train_loss=0.5))
         logger.write(entry(2, eval_mean_reward=3.0))

@@ -137,7 +137,7 @@ def test_factors_match_sums_over_samples_and_positions(bias: bool) -> None:
 
 
 @pytest.mark.parametrize(("name", "keys"), [("norm", ["weight", "bias"]), ("repeated", ["vector"])])
-def test_blocks_of_few_parameters_are_exact(name: str, keys: list[str]) -> None:
+def test_small_blocks_equal_sample_gradient_products(name: str, keys: list[str]) -> None:
     module = small()
     found = factors_of(kfac_of(module), pictures(), weights_of())[f"kfac.{name}.{keys[0]}.outputs"]
     expected = torch.zeros_like(found)

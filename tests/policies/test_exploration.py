@@ -294,7 +294,7 @@ def test_parameter_noise_adapts_to_desired_action_std() -> None:
 
 
 # Q-networks
-def test_a_noisy_q_network_acts_greedily_by_its_copies() -> None:
+def test_each_env_acts_by_its_own_noisy_copy() -> None:
     part, parameters = noisy_greedy(1.0)
     part.perturbed.std = 1.0
     rng = np.random.default_rng(0)

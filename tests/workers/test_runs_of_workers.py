@@ -234,13 +234,13 @@ def test_places_of_workers_come_from_the_job(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setenv(f"SLURM_{name}", value)
     task = slurm_task()
     assert task is not None
-    assert (task.rank, task.size, task.rank_here, task.n_here) == (4, 5, 1, 2)
+    assert (task.rank, task.size, task.local_rank, task.local_size) == (4, 5, 1, 2)
     assert (task.address, task.port) == ("gpu07", 15_000 + (41_000 + 62) % 16_000)
     monkeypatch.setenv("SLURM_STEP_NODELIST", "rack1n[3,5-9]x,rack2")
     monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "1,2(x3)")
     task = slurm_task()
     assert task is not None
-    assert (task.address, task.n_here) == ("rack1n3x", 2)
+    assert (task.address, task.local_size) == ("rack1n3x", 2)
     monkeypatch.setenv("MASTER_ADDR", "login")
     monkeypatch.setenv("MASTER_PORT", "4711")
     task = slurm_task()

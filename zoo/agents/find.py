@@ -139,11 +139,9 @@ def kept_agents(run: Path) -> dict[int, Path]:
 
 
 def kept_agent(path: str | os.PathLike[str], timesteps: int | str) -> Path:
-    """Return the agent that was kept after so many steps of the run at ``path``, or of that agent's run.
+    """Return the agent saved at step ``timesteps`` by the run at (or containing) ``path``.
 
-    The agent ``last`` is the one as training left it.
-
-    Raises `ZooError` naming those there are, if there is none.
+    ``last``: the final agent. Raises `ZooError` listing the saved ones.
     """
     agent = Path(path).expanduser()
     run = run_of(agent)

@@ -126,7 +126,7 @@ class Agent:
             self.policy = self._make_policy().to(self.device)
         vars(self.policy).setdefault("predict", PolicyPredict(self))
         self.policy_mode = PolicyMode(self.policy)
-        runtime.check_compilable(self.policy)
+        runtime.disable_if_uncompilable(self.policy)
 
     @classmethod
     def searched_space(cls) -> dict[str, Any]:

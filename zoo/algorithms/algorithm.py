@@ -312,10 +312,9 @@ class Algorithm(Agent):
         }
 
     def state(self) -> dict[str, Any]:
-        """Return everything that the rest of the run depends on, between two updates: arrays and values.
+        """Training state between two updates, for a checkpoint.
 
-        A replay buffer's arrays are not copied: write them, or copy them, before learning goes on. With
-        several ranks this is the state of one.
+        Replay storage is not copied: write or copy it before learning continues. State of this rank only.
         """
         self.distributed.gather_episodes()
         return {

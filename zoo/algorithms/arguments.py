@@ -60,15 +60,15 @@ def checked_attribute(model: Agent, name: str, value: Any) -> tuple[str, Any]:
     """
     kind, attributes = type(model), vars(model)
     if name in ("policy", "config") or name in ATTRIBUTES:
-        raise ZooError(f"{kind.__name__}.{name} is fixed once the model is made")
+        raise ZooError(f"{kind.__name__}.{name} is fixed after construction")
     if name in vars(model.config):
         config = build(type(model.config), {**vars(model.config), name: value}, kind.__name__)
         if name in model.schedules and name in (schedules := schedules_of(config)):
             model.schedules = schedules
             return "config", config
         raise ZooError(
-            f"{kind.__name__}.{name} is fixed once the model is made:"
-            f" zoo.load(model.save(PATH), env, {name}=…) goes on with it"
+            f"{kind.__name__}.{name} is fixed after construction;"
+            f" to change it: zoo.load(model.save(PATH), env, {name}=…)"
         )
     is_own = name.startswith("_") or not kind.__module__.startswith("zoo.")
     if not is_own and not hasattr(kind, name):

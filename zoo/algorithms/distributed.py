@@ -27,7 +27,10 @@ EPISODES, METRICS, RESET = "episodes", "metrics", "reset"
 
 
 class DistributedContext:
-    """The ranks that ``algorithm`` is one of; ``orders`` are methods that rank 0 has the others call."""
+    """The algorithm's link to the other ranks.
+
+    ``orders`` maps names to methods that rank 0 can run on all ranks.
+    """
 
     def __init__(self, algorithm: Algorithm, workers: Workers | None = None) -> None:
         self.algorithm: Algorithm = weakref.proxy(algorithm)  # no circle: an algorithm let go closes its envs
@@ -44,7 +47,7 @@ class DistributedContext:
 
     @property
     def leads(self) -> bool:
-        """Whether this is rank 0 of several."""
+        """Whether this is rank 0 of several ranks."""
         return self.workers is not None and self.workers.is_first
 
     def total(self, number: int) -> int:
@@ -58,7 +61,7 @@ class DistributedContext:
     def begin(self) -> None:
         """Start all ranks from rank 0's tensors and share statistics; a process alone shares none."""
         algorithm, normalizer = self.algorithm, self.algorithm.normalizer
-        algorithm.runtime.shared_by = 1 if self.workers is None else self.workers.n_here
+        algorithm.runtime.shared_by = 1 if self.workers is None else self.workers.local_size
         if self.workers is None:
             if normalizer is not None:
                 normalizer.stop_sharing()

@@ -110,7 +110,7 @@ class OffPolicyAlgorithm(Algorithm):
         choices(gradient_steps=[1, -1]),
     )
     targets_of: ClassVar[Mapping[str, str]] = {}
-    """The vectors of the state that follow others, target networks: the name of each, and of the other."""
+    """Target networks: the name of each target vector in the state, and of the vector that it follows."""
     usual_replay: ClassVar[Mapping[str, Any]] = {}
     """What ``replay`` holds where it is not a whole `ReplayConfig` and says nothing else."""
 

@@ -51,7 +51,7 @@ PIECE_BYTES = 64 * 2**20
 
 @dataclass
 class RolloutConfig:
-    """Hyperparameters of all that learn from rollouts, with a critic or without."""
+    """Hyperparameters shared by algorithms that learn from rollouts."""
 
     learning_rate: ScheduleValue = hyperparameter(3e-4, "step size of the optimizer", ge=0)
     n_steps: int = hyperparameter(128, "steps of each environment in a rollout", unit="steps", ge=1)

@@ -101,7 +101,7 @@ class UnknownKeyError(ZooError):
 
 
 def refuse_unknown_arguments(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
-    """Raise `ZooError`, which names call and argument, for arguments that a function does not take."""
+    """Decorator: turn a `TypeError` about unknown arguments into a `ZooError` naming call and argument."""
 
     @functools.wraps(function)
     def checked(*arguments: Arguments.args, **options: Arguments.kwargs) -> Returned:
@@ -147,7 +147,7 @@ class RefusesNames(AnswersNames):
         def __setattr__(self, name: str, value: Any) -> None:
             if name in ENV_ATTRIBUTES and not hasattr(type(self), name):
                 raise ZooError(
-                    f"{type(self).__name__}.{name} does nothing; here it is {ENV_ATTRIBUTES[name]}"
+                    f"setting {type(self).__name__}.{name} has no effect; use {ENV_ATTRIBUTES[name]}"
                 )
             super().__setattr__(name, value)
 

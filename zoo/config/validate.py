@@ -138,8 +138,9 @@ def _check_together(values: dict[str, Any]) -> None:
     preset = algo.get("preset")
     if preset == f"her_{algo['name']}" and replay and replay["prioritized"] and not replay["hindsight"]:
         raise ZooError(
-            f"`algo={preset}` replays with hindsight, which replay=prioritized would replace;"
-            f" replay=[prioritized,hindsight] has both, algo={algo['name']} replay=prioritized goes without"
+            f"`algo={preset}` needs hindsight replay, which replay=prioritized drops;"
+            " use replay=[prioritized,hindsight], or"
+            f" algo={algo['name']} replay=prioritized without hindsight"
         )
     if policy is not None:
         config = section_class("policy")(**policy)

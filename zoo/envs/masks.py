@@ -31,7 +31,7 @@ Query = Callable[[Sequence[int]], Sequence[Any]]
 """Returns the masks of some environments, by their numbers."""
 NameOf = Callable[[int], str]
 
-IGNORING = "env.mask_actions=false leaves masks out"
+IGNORING = "env.mask_actions=false ignores masks"
 
 
 class ActionMasks:
@@ -70,7 +70,7 @@ class ActionMasks:
                 self._row(i, info.get("action_mask"))
 
     def refuse_late_mask(self, i: int) -> None:
-        """Raise `ZooError` if masks are used: environment ``i`` has one now, but had none with the reset."""
+        """Raise `ZooError` if env ``i`` gives its first mask in a step, not at reset (masks in use)."""
         if self._used:
             raise ZooError(
                 f"{self._name(i)} gave `action_mask` in a step, but none with the reset; give it there too "
@@ -99,8 +99,8 @@ class ActionMasks:
                 if over is None or not over[rows[row]]:
                     which = "" if len(self._sizes) == 1 else f" for choice {choice + 1} of {len(self._sizes)}"
                     raise ZooError(
-                        f"{self._name(rows[row])} allows no action{which}: its mask is all false"
-                        f"{' there' if which else ''}; allow one, or end the episode before ({IGNORING})"
+                        f"{self._name(rows[row])}: the mask allows no action{which};"
+                        f" allow one or end the episode ({IGNORING})"
                     )
                 masks[row] = True
         return masks

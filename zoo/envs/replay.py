@@ -72,7 +72,7 @@ class EnvState(NamedTuple):
 
 
 def to_tree(states: Sequence[EnvState]) -> dict[str, Any]:
-    """Return the states of all environments as arrays; parts are called by their number."""
+    """Stack the environments' states into arrays; observation leaves are keyed by index."""
     parts = [list(_parts(state.observation).values()) for state in states]
     return {
         "seeds": [state.seed for state in states],

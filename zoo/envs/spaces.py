@@ -43,7 +43,7 @@ def is_goal_space(space: Space) -> bool:
 
 
 def leaf_spaces(space: Space) -> Iterator[tuple[str, Space]]:
-    """Yield path and space of every part that is no Tuple or Dict itself, in the order of the space."""
+    """Yield (path, space) of each leaf, in the space's order."""
     return leaves(space, None)
 
 

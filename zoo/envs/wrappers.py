@@ -422,7 +422,7 @@ def check_finite(
 
 
 def check_distinct(envs: Sequence[Any], first_index: int = 0) -> None:
-    """Raise `ZooError` if two of these environments are one, which would take the steps of both."""
+    """Raise `ZooError` if an environment object appears twice."""
     places: dict[int, int] = {}
     for i, env in enumerate(envs, start=first_index):
         before = places.setdefault(id(env.unwrapped), i)

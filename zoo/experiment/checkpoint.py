@@ -138,8 +138,10 @@ def check_barriers(algorithm: Algorithm, config: Mapping[str, Any], before: Mapp
         return
     now, earlier = ((conf["callbacks"].get("checkpoint") or {}).get("every") for conf in (config, before))
     if now != earlier:
-        why = "these environments can't be replayed, so checkpoints reset them, and the run depends on when"
-        raise ZooError(f"{why}; it can't go on with callbacks.checkpoint.every={now} (the run has {earlier})")
+        raise ZooError(
+            f"callbacks.checkpoint.every={now}; expected {earlier}, as in the run: checkpoints reset"
+            " environments that can't be replayed"
+        )
 
 
 # -- of a run ---------------------------------------------------------------------------------------------

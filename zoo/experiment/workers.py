@@ -41,12 +41,12 @@ FIRST_PORT, N_PORTS = 15_000, 16_000  # for tasks of a job; systems give away hi
 
 
 class Task(NamedTuple):
-    """A rank's place, in all and on its node; tasks of a Slurm job meet where rank 0 listens."""
+    """Rank and local rank of a process; Slurm tasks connect to rank 0 at ``address:port``."""
 
     rank: int
     size: int
-    rank_here: int
-    n_here: int
+    local_rank: int
+    local_size: int
     address: str = ""  # for tasks of a job alone
     port: int = 0
 
@@ -67,8 +67,8 @@ def slurm_task() -> Task | None:
     return Task(
         rank=int(os.environ["SLURM_PROCID"]),
         size=size,
-        rank_here=int(os.environ["SLURM_LOCALID"]),
-        n_here=int(counts.split(",")[int(variable("SLURM_NODEID", "0"))]),
+        local_rank=int(os.environ["SLURM_LOCALID"]),
+        local_size=int(counts.split(",")[int(variable("SLURM_NODEID", "0"))]),
         address=address,
         port=int(variable("MASTER_PORT") or FIRST_PORT + number % N_PORTS),
     )
@@ -83,21 +83,25 @@ def rank_config(config: Mapping[str, Any], task: Task) -> dict[str, Any]:
 
     if task.size == 1:
         return dict(config)
-    device, n_here, n_gpus = config["device"], task.n_here, torch.cuda.device_count()
+    device, local_size, n_gpus = config["device"], task.local_size, torch.cuda.device_count()
     if device.startswith("cuda:"):
         raise ZooError(f"device={device} is one GPU, and each rank needs one: device=cuda, or device=cpu")
     if device in ("auto", "cuda"):
-        on_node = int(os.environ.get("SLURM_GPUS_ON_NODE") or n_here)
-        if n_gpus >= n_here:
-            device = f"cuda:{task.rank_here}"
-        elif n_gpus == 1 and task.address and on_node >= n_here:
+        on_node = int(os.environ.get("SLURM_GPUS_ON_NODE") or local_size)
+        if n_gpus >= local_size:
+            device = f"cuda:{task.local_rank}"
+        elif n_gpus == 1 and task.address and on_node >= local_size:
             device = "cuda:0"  # its own: the other tasks here see others
         elif device == "cuda":
-            raise ZooError(f"each rank needs a GPU: there are {n_here} ranks here, and {n_gpus}; device=cpu")
+            raise ZooError(
+                f"each rank needs a GPU: there are {local_size} ranks here, and {n_gpus}; device=cpu"
+            )
         else:
             device = "cpu"
             if n_gpus:
-                print_message(f"{n_here} ranks learn on the CPU: each needs a GPU, and there are {n_gpus}")
+                print_message(
+                    f"{local_size} ranks learn on the CPU: each needs a GPU, and there are {n_gpus}"
+                )
     compiles = False if device != "cpu" and config["compile"] == "auto" else config["compile"]
     return {**config, "device": device, "compile": compiles}
 
@@ -155,7 +159,7 @@ class RankLauncher:
                 if time.monotonic() > deadline:
                     raise ZooError(f"rank {missing[0]} of {self.size} is not ready after {START_SECONDS:g} s")
                 time.sleep(0.01)
-            self._ranks = Workers(0, self.size, self._store, n_here=self.task.n_here, on_gpus=on_gpus)
+            self._ranks = Workers(0, self.size, self._store, local_size=self.task.local_size, on_gpus=on_gpus)
         return self._ranks
 
     def forward(self, number: int) -> None:
@@ -275,7 +279,7 @@ def _run_rank(store: Store, task: Task) -> int:
             closing.enter_context(stop_on_signals(algorithm, leads=False))
             store.set(str(task.rank), READY)
             on_gpus = algorithm.device.type == "cuda"
-            ranks = Workers(task.rank, task.size, store, n_here=task.n_here, on_gpus=on_gpus)
+            ranks = Workers(task.rank, task.size, store, local_size=task.local_size, on_gpus=on_gpus)
             closing.callback(ranks.close)
             algorithm.join(ranks)
             if checkpoint is not None:

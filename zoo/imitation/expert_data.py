@@ -310,7 +310,8 @@ def _read_own(npz: NpzFile, path: Path, env_spaces: Spaces | None) -> ExpertData
     card = parse_json(content)
     if card.get("format") != FORMAT:
         raise ZooError(
-            f"{one_line(path)} has the format {one_line(card.get('format'))}, this Zoo reads {FORMAT}"
+            f"{one_line(path)} has the format {one_line(card.get('format'))}, this Zoo reads {FORMAT};"
+            " record it again"
         )
     try:
         data = _assembled(npz, card)

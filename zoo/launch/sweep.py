@@ -47,7 +47,7 @@ class Sweep:
     """Whether the jobs go on without this process."""
 
     def start(self, overrides: Sequence[str]) -> SweepFolder:
-        """Run, or submit, every combination once the config of each is checked. Raises `ZooError`."""
+        """Check every job's config, then run or submit all jobs. Raises `ZooError`."""
         config = self.loader.load_configuration(overrides, RunMode.MULTIRUN)
         # As they were given: what an environment variable holds may be a secret.
         unresolved: Any = OmegaConf.to_container(config.hydra.overrides, resolve=False)

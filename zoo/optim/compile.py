@@ -87,7 +87,7 @@ class _Traced(NamedTuple):
     changed: list[str]
     metrics: list[str]
     outputs: dict[str, tuple[torch.Size, torch.dtype]]
-    moves: bool  # whether an entry or output is what an entry was: inductor would read that overwritten
+    moves: bool  # whether an entry or output is an entry's old value, overwritten when read
 
 
 def compile_single(step: Step, state: LiveState, shared: Tree, row: Tree) -> RunRows:

@@ -26,8 +26,8 @@ Slots = dict[str, Tensor]  # an optimizer's own tensors
 class FunctionalModule:
     """A module with a state's tensors in place of its own, to be called as the module.
 
-    ``parameters`` hold what a loss is differentiated by. Of ``tensors``, which are by their names in the
-    module, those with ``prefix`` before their names in a state are running statistics.
+    Losses are differentiated by ``parameters``. ``tensors`` are keyed by their names in the module. Those
+    that a state holds under ``prefix`` and the name are running statistics.
     """
 
     module: nn.Module

@@ -111,15 +111,12 @@ class Runtime:
         except CompilingInterrupted:
             raise CompilingInterrupted from None  # without hundreds of lines of the compiler
 
-    def check_compilable(self, module: nn.Module) -> None:
-        """Compile nothing if the module has tensors that are not in the state: frozen ones, unsaved buffers.
-
-        Neither if it is recurrent: PyTorch's LSTM is no part of a graph, which would hold each of its steps.
-        """
+    def disable_if_uncompilable(self, module: nn.Module) -> None:
+        """Turn compilation off if the module is recurrent or has frozen parameters or unsaved buffers."""
         saved = module.state_dict()
-        others = [name for name, tensor in module.named_parameters() if not tensor.requires_grad]
-        others += [name for name, _ in module.named_buffers() if name not in saved]
-        reasons = [f"no gradient step trains the policy's `{name}`" for name in others]
+        uncompilable = [name for name, tensor in module.named_parameters() if not tensor.requires_grad]
+        uncompilable += [name for name, _ in module.named_buffers() if name not in saved]
+        reasons = [f"no gradient step trains the policy's `{name}`" for name in uncompilable]
         if getattr(module, "state_size", 0):
             reasons = ["recurrent policies are not compiled"]
         if reasons:

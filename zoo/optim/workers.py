@@ -41,7 +41,7 @@ Orders = Mapping[str, Callable[..., Any]]  # what rank 0 can order, by name
 
 
 class Workers:
-    """One of ``size`` processes that learn as one, ``n_here`` of them on this machine; ``rank`` 0 leads.
+    """One of ``size`` processes that learn as one, ``local_size`` of them on this machine; ``rank`` 0 leads.
 
     They meet in ``store``. With one GPU per rank, gradients go through NCCL and everything else through gloo.
     Raises `ZooError` if this process already is one of several. Every method except `order` has to be called
@@ -49,13 +49,13 @@ class Workers:
     """
 
     def __init__(
-        self, rank: int, size: int, store: Store, *, n_here: int | None = None, on_gpus: bool = False
+        self, rank: int, size: int, store: Store, *, local_size: int | None = None, on_gpus: bool = False
     ) -> None:
         if dist.is_initialized():
             raise ZooError("ranks can't be started: this process uses torch.distributed already")
-        self.rank, self.size, self.n_here = rank, size, n_here or size
+        self.rank, self.size, self.local_size = rank, size, local_size or size
         backend, variable = "cpu:gloo,cuda:nccl" if on_gpus else "gloo", "GLOO_SOCKET_IFNAME"
-        is_local = self.n_here == size and variable not in os.environ
+        is_local = self.local_size == size and variable not in os.environ
         if is_local:
             os.environ[variable] = "lo"
         try:

@@ -115,10 +115,9 @@ def curves_of(groups: Sequence[Group], settings: PlotSettings) -> list[Curve]:
 
 
 def curve(group: Group, all_series: Sequence[Series], aggregate: str, interval: str) -> Curve:
-    """Return the mean or IQM over runs with its interval, on a grid of x that all share.
+    """Mean or IQM over runs with its interval, on a shared grid of x.
 
-    The grid begins where every run has begun, and each x has the runs that have got there. Between their own
-    points runs are interpolated, never beyond them.
+    The grid starts where the last run starts; each x uses the runs that reach it. No extrapolation.
     """
     start = max(series.x[0] for series in all_series)
     ends = [series.x[-1] for series in all_series]

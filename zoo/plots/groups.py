@@ -125,7 +125,7 @@ def _varying_keys(runs: Sequence[Run]) -> set[str]:
 
 
 def _text(value: Any) -> str:
-    """Return a text that is equal for equal values."""
+    """Serialise a value, to compare by value."""
     return json.dumps(value, default=str, sort_keys=True)
 
 

@@ -44,8 +44,10 @@ MOST_GRAPHS = 4
 """Calls with inputs of one shape, on a GPU, until a graph of them is made, and for how many shapes."""
 
 MOST_MIRRORED, MOST_MULTIPLIED = 300_000, 4_000_000
-"""Weights, and weights times environments, up to which a policy on a GPU acts in NumPy: SAC's with two layers
-of 256 has 70,000, and NumPy multiplies as many as the second while a GPU is asked."""
+"""A policy on a GPU acts in NumPy up to these numbers of weights, and of weights times environments.
+
+SAC's with two layers of 256 has 70,000 weights. In the time of one GPU call NumPy multiplies as
+many as the second."""
 
 
 class ActingPolicy:

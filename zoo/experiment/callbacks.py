@@ -87,9 +87,8 @@ class EvalCallback(Callback):
             None if callback is None else as_callback(callback)
             for callback in (callback_on_new_best, callback_after_eval)
         )
-        self.child_callbacks = [
-            callback for callback in (self.after_eval, self.on_new_best) if callback is not None
-        ]
+        children = (self.after_eval, self.on_new_best)
+        self.child_callbacks = [callback for callback in children if callback is not None]
         for callback in self.child_callbacks:
             if isinstance(callback, _StopOnEvaluation):
                 callback.evaluation = self
@@ -294,12 +293,9 @@ class StopTrainingOnNoModelImprovement(_StopOnEvaluation):
     def on_steps(self, algorithm: Training) -> None:
         assert self.evaluation is not None
         means = [evaluation.mean for _, evaluation in self.evaluation.history]
-        n_without_improvement = len(means) - max(1 + int(np.argmax(means)), self.min_evals) if means else 0
-        if n_without_improvement > self.max_no_improvement_evals:
-            self._stop(
-                algorithm,
-                f"no better mean return than {max(means):.4g} in {n_without_improvement} evaluations",
-            )
+        n_worse = len(means) - max(1 + int(np.argmax(means)), self.min_evals) if means else 0
+        if n_worse > self.max_no_improvement_evals:
+            self._stop(algorithm, f"no better mean return than {max(means):.4g} in {n_worse} evaluations")
 
 
 class StopTrainingOnMaxEpisodes(Callback):

@@ -83,25 +83,21 @@ def rank_config(config: Mapping[str, Any], task: Task) -> dict[str, Any]:
 
     if task.size == 1:
         return dict(config)
-    device, local_size, n_gpus = config["device"], task.local_size, torch.cuda.device_count()
+    device, size, n_gpus = config["device"], task.local_size, torch.cuda.device_count()
     if device.startswith("cuda:"):
         raise ZooError(f"device={device} is one GPU, and each rank needs one: device=cuda, or device=cpu")
     if device in ("auto", "cuda"):
-        on_node = int(os.environ.get("SLURM_GPUS_ON_NODE") or local_size)
-        if n_gpus >= local_size:
+        on_node = int(os.environ.get("SLURM_GPUS_ON_NODE") or size)
+        if n_gpus >= size:
             device = f"cuda:{task.local_rank}"
-        elif n_gpus == 1 and task.address and on_node >= local_size:
+        elif n_gpus == 1 and task.address and on_node >= size:
             device = "cuda:0"  # its own: the other tasks here see others
         elif device == "cuda":
-            raise ZooError(
-                f"each rank needs a GPU: there are {local_size} ranks here, and {n_gpus}; device=cpu"
-            )
+            raise ZooError(f"each rank needs a GPU: there are {size} ranks here, and {n_gpus}; device=cpu")
         else:
             device = "cpu"
             if n_gpus:
-                print_message(
-                    f"{local_size} ranks learn on the CPU: each needs a GPU, and there are {n_gpus}"
-                )
+                print_message(f"{size} ranks learn on the CPU: each needs a GPU, and there are {n_gpus}")
     compiles = False if device != "cpu" and config["compile"] == "auto" else config["compile"]
     return {**config, "device": device, "compile": compiles}
 

@@ -91,9 +91,7 @@ class StudyProcess:
         with storage.lock():
             study = existing_study(plan.full_name, storage)
             if study is None:
-                raise ZooError(
-                    f"the study {plan.full_name} is no longer in {storage.name}; start it again with zoo tune"
-                )
+                raise ZooError(f"the study {plan.full_name} is not in {storage.name} now; zoo tune begins it")
             check_settings(plan, study)  # another command may have restarted it
         study.pruner = make_pruner(plan.config["pruner"], plan.interval, plan.n_timesteps)
         self.shared = SharedStudy(study, storage, plan.config["n_trials"], self.name)

@@ -209,6 +209,18 @@ def test_batch_norm_of_another_algorithm_is_refused(policy: dict[str, Any]) -> N
         SAC(policy, "Pendulum-v1")
 
 
+def test_critics_with_dropout_learn_from_prioritised_replay() -> None:
+    policy = {"net_arch": [8], "critic": {"dropout": 0.5}}
+    settings: dict[str, Any] = {"learning_starts": 8, "batch_size": 8, "compile": False, "seed": 0}
+    models = [
+        CrossQ(config, "Pendulum-v1", replay={"prioritized": {}}, **settings).learn(24)
+        for config in ({"net_arch": [8]}, policy)
+    ]
+    first, second = (model.get_parameters()["critics.critics.0.1.weight"] for model in models)
+    assert (first != second).any()
+    assert torch.isfinite(torch.from_numpy(second)).all()
+
+
 def test_norm_of_inputs_needs_a_norm() -> None:
     with pytest.raises(ZooError, match=r"policy\.norm=layer"):
         SAC({"critic": {"norm_input": True}}, Nowhere())

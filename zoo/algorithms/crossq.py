@@ -1,8 +1,8 @@
 """CrossQ (Bhatt et al. 2024, https://openreview.net/forum?id=PczQtTsTIX).
 
 Soft actor-critic without target networks: batch renormalisation keeps the critics' values bounded, as long as
-one pass of the critics sees the actions of the batch and those of the next states together. In the paper, wide
-critics then need a fraction of SAC's data.
+one pass of the critics sees the actions of the batch and those of the next states together. In the paper,
+wide critics then need a fraction of SAC's data.
 """
 
 from __future__ import annotations

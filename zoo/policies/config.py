@@ -89,7 +89,7 @@ class PolicyConfig:
     full_std: bool = hyperparameter(
         True, "with use_sde: a deviation for each weight of the noise; false: for each feature"
     )
-    use_expln: bool = hyperparameter(False, "with use_sde: softplus-like growth of deviations above 1")
+    use_expln: bool = hyperparameter(False, "with use_sde: deviations above 1 grow as 1 + log, not as exp")
     squash_output: bool | None = hyperparameter(
         None, "with use_sde: tanh of the actions, scaled to their bounds; null: off-policy algorithms only"
     )
@@ -136,7 +136,10 @@ class PolicyConfig:
             return
         for field in dataclasses.fields(self):
             if field.name in RECURRENT_FIELDS and getattr(self, field.name) != field.default:
-                raise ZooError(f"`policy.{field.name}` needs a recurrent policy: add policy.recurrent=lstm")
+                raise ZooError(
+                    f"`policy.{field.name}` needs a recurrent policy: policy=MlpLstmPolicy, or"
+                    " policy.recurrent=lstm"
+                )
 
     def of(self, network: str) -> PolicyConfig:
         """Return the config of the ``"actor"`` or ``"critic"`` with its overrides applied."""

@@ -31,7 +31,7 @@ from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.errors import ZooError
 from zoo.optim.natural_gradient import projected
 from zoo.optim.optimizers import FunctionalModule, Parameters, RMSprop, Updater
-from zoo.optim.update_runner import State, StepResult
+from zoo.optim.update_runner import Rates, State, StepResult
 from zoo.policies.actor_critic import ActionValuePolicy, PolicyInput, StochasticDuelingPolicy
 from zoo.policies.distributions import gather
 
@@ -177,7 +177,7 @@ class ACER(Algorithm):
                 batch["noise"] = self.acting.head.noise(self.rng, (1, N_DRAWN, *window.shape[1:], n_steps))
             self.take_steps(self._gradient_step, rates, self._tensors(batch))
 
-    def _gradient_step(self, state: State, rates: Any, batch: Any) -> StepResult:
+    def _gradient_step(self, state: State, rates: Rates, batch: Any) -> StepResult:
         policy, parameters = self.updater.module(state), self.updater.parameters
         average = None
         with self.policy_mode.evaluation():

@@ -16,12 +16,12 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from zoo.algorithms.off_policy import critic_passes, mean_loss, td_errors
+from zoo.algorithms.off_policy import ReplayBatch, critic_passes, mean_loss, td_errors
 from zoo.algorithms.sac import SAC, SACConfig, SACPolicy
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam
-from zoo.optim.update_runner import State, StepResult, tree_row
+from zoo.optim.update_runner import Rates, State, StepResult, tree_row
 from zoo.policies.config import PolicyConfig
 
 
@@ -73,7 +73,7 @@ class CrossQ(SAC):
 
     config: CrossQConfig
 
-    def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
+    def _learn_from(self, batches: ReplayBatch, n_steps: int) -> Mapping[str, Tensor]:
         shape = (n_steps, 2, self.config.batch_size, *self.action_adapter.spec.shape)
         samples = {
             **batches,
@@ -82,7 +82,7 @@ class CrossQ(SAC):
         }
         return self._take_rounds(samples, n_steps, self.config.policy_delay)
 
-    def _round(self, state: State, rates: Any, batches: Any) -> StepResult:
+    def _round(self, state: State, rates: Rates, batches: ReplayBatch) -> StepResult:
         """Take a step of the critics on each batch, then one of temperature and actor on the last."""
         state, metrics, outputs = self._critic_steps(state, rates, batches)
         batch, learning_rate = tree_row(batches, -1), rates["learning_rate"]
@@ -103,7 +103,7 @@ class CrossQ(SAC):
         moved = {"actor_loss": actor_loss.detach(), "ent_coef_loss": ent_coef_loss.detach()}
         return StepResult(state, {**metrics, **moved}, outputs)
 
-    def _critic_steps(self, state: State, rates: Any, batches: Any) -> StepResult:
+    def _critic_steps(self, state: State, rates: Rates, batches: ReplayBatch) -> StepResult:
         """Take a step of the critics on each batch, with one pass over its steps and their next ones.
 
         Targets are constants, but the batch statistics that they share with the values have gradients.

@@ -22,6 +22,7 @@ from zoo.algorithms.off_policy import (
     NOISES,
     ContinuousAlgorithm,
     ContinuousConfig,
+    ReplayBatch,
     critic_passes,
     mean_loss,
     td_errors,
@@ -34,7 +35,7 @@ from zoo.config.fields import ScheduleValue, build, hyperparameter, with_default
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Parameters, Updater, weight_decay
 from zoo.optim.popart import MOMENTS, ReturnNormalizer, RunningReturnNormalizer, output_layer
-from zoo.optim.update_runner import State, StepResult
+from zoo.optim.update_runner import Rates, State, StepResult
 from zoo.policies.continuous import DeterministicPolicy
 from zoo.policies.exploration import Exploration, ParameterNoiseActor, ParameterNoiseConfig, PerturbedPolicy
 
@@ -141,7 +142,7 @@ class DDPG(ContinuousAlgorithm):
         self._is_to_adapt = isinstance(self.exploration, ParameterNoiseActor)
         super().update()
 
-    def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
+    def _learn_from(self, batches: ReplayBatch, n_steps: int) -> Mapping[str, Tensor]:
         if self._is_to_adapt:  # once in an update, by the first batch, before the actor's gradient steps
             assert isinstance(self.exploration, ParameterNoiseActor)
             observations = transform(lambda rows: rows[0].cpu().numpy(), batches["observations"])
@@ -152,7 +153,7 @@ class DDPG(ContinuousAlgorithm):
         rates.setdefault("actor_learning_rate", rates["learning_rate"])
         return self.take_steps(self._gradient_step, rates, {**batches, **self._critic_noise(n_steps)})
 
-    def _gradient_step(self, state: State, rates: Any, batch: Any) -> StepResult:
+    def _gradient_step(self, state: State, rates: Rates, batch: ReplayBatch) -> StepResult:
         observations, weights = batch["observations"], batch.get("weights")
         _, for_critics, for_actor = critic_passes(batch)
         targets = self.targets(state, batch)
@@ -191,7 +192,7 @@ class DDPG(ContinuousAlgorithm):
         }
         return StepResult(state, metrics, td_errors(batch, values - targets))
 
-    def targets(self, state: State, batch: dict[str, Any]) -> Tensor:
+    def targets(self, state: State, batch: ReplayBatch) -> Tensor:
         """Return r + γ·Q_target(s′, π_target(s′)) as returns (batch,) (algorithm 1 of the paper)."""
         next_observations = batch["next_observations"]
         with self.policy_mode.evaluation():
@@ -199,7 +200,7 @@ class DDPG(ContinuousAlgorithm):
             next_outputs = self._outputs(
                 state, "target_critics", next_observations, next_actions, **critic_passes(batch)[0]
             )
-        scaled = {**batch, "rewards": self.config.reward_scale * batch["rewards"]}
+        scaled: ReplayBatch = {**batch, "rewards": self.config.reward_scale * batch["rewards"]}
         return self._bootstrapped(scaled, self.return_normalizer.denormalize(state, next_outputs))
 
     def _outputs(

@@ -22,6 +22,7 @@ from zoo.algorithms.off_policy import (
     HINDSIGHT,
     OffPolicyAlgorithm,
     OffPolicyConfig,
+    ReplayBatch,
     mean_loss,
     td_errors,
     with_hindsight,
@@ -31,7 +32,7 @@ from zoo.buffers.arrays import Arrays
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.config.schedules import Schedule
 from zoo.optim.optimizers import Adam, Parameters, Updater
-from zoo.optim.update_runner import State, StepResult, tree_map
+from zoo.optim.update_runner import Rates, State, StepResult, tree_map
 from zoo.policies.actor_critic import PolicyInput
 from zoo.policies.distributions import gather
 from zoo.policies.exploration import EpsilonGreedy, ParameterNoiseGreedy
@@ -127,7 +128,7 @@ class DQN(OffPolicyAlgorithm):
         if isinstance(self.exploration, ParameterNoiseGreedy):
             self.record("train/parameter_noise_std", self.exploration.perturbed.std)
 
-    def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
+    def _learn_from(self, batches: ReplayBatch, n_steps: int) -> Mapping[str, Tensor]:
         together = 2 ** (min(n_steps, max(1, ROWS_AHEAD // self.config.batch_size)).bit_length() - 1)
         has_statistics = next(self.policy.buffers(), None) is not None  # which gradient steps may move
         if together > 1 and not has_statistics:
@@ -139,7 +140,7 @@ class DQN(OffPolicyAlgorithm):
         n_values = int(self.action_space.n) if self.config.double else 1
         return 2 * 4 * n_values  # in parts, and put together
 
-    def _target_values_ahead(self, batches: Mapping[str, Any], together: int) -> Tensor:
+    def _target_values_ahead(self, batches: ReplayBatch, together: int) -> Tensor:
         """Return `_target_network_values` of batches (steps, batch, …), so many at a time: that is faster.
 
         Its parameters stand still within an update. Every number of batches has a graph of its own, so these
@@ -157,7 +158,7 @@ class DQN(OffPolicyAlgorithm):
             parts.append(estimated.unflatten(0, (together, batch_size)))
         return torch.cat([*parts[:-1], parts[-1][len(parts) * together - n_steps :]])
 
-    def _gradient_step(self, state: State, rates: Any, batch: Any) -> StepResult:
+    def _gradient_step(self, state: State, rates: Rates, batch: ReplayBatch) -> StepResult:
         network = self.updater.module(state)
         values = self._values_of_actions(network(batch["observations"]), batch["actions"])
         losses, errors = self._losses_and_errors(values, self.targets(state, batch))
@@ -174,7 +175,7 @@ class DQN(OffPolicyAlgorithm):
         """Return the loss and the temporal-difference error of each sample, both (batch,)."""
         return F.smooth_l1_loss(values, targets, reduction="none"), values - targets
 
-    def targets(self, state: State, batch: dict[str, Tensor]) -> Tensor:
+    def targets(self, state: State, batch: ReplayBatch) -> Tensor:
         """Return r + γ·Q_target(s′, a′), (batch,), of the action a′ that the deciding network chooses.
 
         Where ``batch`` has ``target_values``, that is what was computed of these next observations ahead.
@@ -188,13 +189,13 @@ class DQN(OffPolicyAlgorithm):
             values = self._values_of_best_actions(values, deciding, batch)
         return self._bootstrapped(batch, values)
 
-    def _target_network_values(self, state: State, batch: dict[str, Tensor]) -> Tensor:
+    def _target_network_values(self, state: State, batch: ReplayBatch) -> Tensor:
         """Return Q_target(s′, a′), (batch,); of all actions, (batch, actions), where it does not choose."""
         with self.policy_mode.evaluation():
             estimates = self.updater.functional(state, "target")(batch["next_observations"])
         return estimates if self.config.double else self._values_of_best_actions(estimates, estimates, batch)
 
-    def _values_of_best_actions(self, estimates: Tensor, deciding: Tensor, batch: dict[str, Any]) -> Tensor:
+    def _values_of_best_actions(self, estimates: Tensor, deciding: Tensor, batch: ReplayBatch) -> Tensor:
         """Return the estimates of the actions which are best, of those allowed, by the deciding ones."""
         values = self.policy.action_values(deciding)
         if "next_action_masks" in batch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.goals import GoalRewards
 from zoo.errors import ZooError, ZooWarning
 from zoo.optim.optimizers import Updater
-from zoo.optim.update_runner import State, Step, StepResult, Tree, tree_map
+from zoo.optim.update_runner import Rates, State, Step, StepResult, Tree, tree_map
 from zoo.policies.acting import ActingPolicy, make_mirror
 from zoo.policies.actor_critic import PolicyInput
 from zoo.policies.exploration import (
@@ -88,6 +88,28 @@ class SeveralCriticsConfig(ContinuousConfig):
     )
 
 
+class ReplayBatch(TypedDict, total=False):
+    """Sampled transitions, (batch_size, …) for a gradient step, (n_steps, batch_size, …) for several.
+
+    ``discounts`` are those of n-step replay, ``weights`` of prioritised replay. The last ones are what an
+    algorithm adds: noise, what it computed ahead, and how far each step's target update goes.
+    """
+
+    observations: Any
+    actions: Tensor
+    rewards: Tensor
+    terminated: Tensor
+    next_observations: Any
+    action_masks: Tensor
+    next_action_masks: Tensor
+    discounts: Tensor
+    weights: Tensor
+    noise: Tensor
+    critic_noise: Tensor
+    target_values: Tensor
+    tau: Tensor
+
+
 class OffPolicyAlgorithm(Algorithm):
     """Keeps transitions in a replay buffer and learns from random batches of them.
 
@@ -140,7 +162,7 @@ class OffPolicyAlgorithm(Algorithm):
     def _make_exploration(self) -> Exploration:
         raise NotImplementedError
 
-    def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
+    def _learn_from(self, batches: ReplayBatch, n_steps: int) -> Mapping[str, Tensor]:
         """Take ``n_steps`` gradient steps, each on a row of ``batches``; return each sample's `td_errors`."""
         raise NotImplementedError
 
@@ -261,7 +283,7 @@ class OffPolicyAlgorithm(Algorithm):
         n_steps = self.config.gradient_steps
         return self._collected if n_steps == -1 else periods * n_steps
 
-    def _bootstrapped(self, batch: Mapping[str, Any], next_values: Tensor) -> Tensor:
+    def _bootstrapped(self, batch: ReplayBatch, next_values: Tensor) -> Tensor:
         """Return rewards plus discounted ``next_values`` (batch, …), which a terminal state has none of."""
         discounts = batch.get("discounts", self.config.gamma) * (1.0 - batch["terminated"])
         rewards = batch["rewards"]
@@ -339,11 +361,11 @@ class ContinuousAlgorithm(OffPolicyAlgorithm):
             start += n_rows * length
         return {name: torch.cat([output[name].flatten(0, 1) for output in outputs]) for name in outputs[0]}
 
-    def _round(self, state: State, rates: Any, batches: Any) -> StepResult:
+    def _round(self, state: State, rates: Rates, batches: ReplayBatch) -> StepResult:
         """Take a step of the critics on each batch (steps, batch_size, …), then one of the actor."""
         raise NotImplementedError
 
-    def _critic_steps(self, state: State, rates: Any, batches: Any) -> StepResult:
+    def _critic_steps(self, state: State, rates: Rates, batches: ReplayBatch) -> StepResult:
         """Take a step of the critics on each batch."""
         raise NotImplementedError
 
@@ -371,7 +393,7 @@ def with_hindsight(algorithm: type[OffPolicyAlgorithm]) -> dict[str, Any]:
 N_CRITIC_PASSES = 3
 
 
-def critic_passes(batch: Mapping[str, Any]) -> list[dict[str, Tensor]]:
+def critic_passes(batch: ReplayBatch) -> list[dict[str, Tensor]]:
     """Return the noise arguments of the critics' passes: for targets, critic loss and actor loss."""
     noise = batch.get("critic_noise")
     return [{}] * N_CRITIC_PASSES if noise is None else [{"noise": part} for part in noise.unbind(0)]
@@ -403,7 +425,7 @@ def mean_loss(losses: Tensor, weights: Tensor | None) -> Tensor:
     return losses.mean() if weights is None else (weights * losses).mean()
 
 
-def td_errors(batch: Mapping[str, Any], errors: Tensor) -> dict[str, Tensor]:
+def td_errors(batch: ReplayBatch, errors: Tensor) -> dict[str, Tensor]:
     """Return |errors| (batch,) as outputs of a step, where a sampler that prefers large ones wants them."""
     return {} if batch.get("weights") is None else {"td_errors": errors.detach().abs()}
 

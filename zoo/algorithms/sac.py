@@ -20,6 +20,7 @@ from zoo.algorithms.arguments import SdeConfig, sde_options
 from zoo.algorithms.off_policy import (
     HINDSIGHT,
     ContinuousAlgorithm,
+    ReplayBatch,
     SeveralCriticsConfig,
     critic_passes,
     mean_loss,
@@ -29,7 +30,7 @@ from zoo.algorithms.off_policy import (
 from zoo.config.fields import hyperparameter
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Parameters, Updater
-from zoo.optim.update_runner import State, StepResult
+from zoo.optim.update_runner import Rates, State, StepResult
 from zoo.policies.config import PolicyConfig
 from zoo.policies.continuous import (
     OFF_POLICY_WIDTHS,
@@ -120,7 +121,7 @@ class SAC(ContinuousAlgorithm):
         parts = self.acting, self._action_noise(), self.config.random_exploration
         return StochasticExploration(*parts, sde_sample_freq=freq, sde_at_warmup=at_warmup)
 
-    def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
+    def _learn_from(self, batches: ReplayBatch, n_steps: int) -> Mapping[str, Tensor]:
         shape = (n_steps, 2, self.config.batch_size, *self.action_adapter.spec.shape)
         updates = self.n_updates + 1 + np.arange(n_steps)
         tau = np.where(updates % self.config.target_update_interval == 0, self.config.tau, 0.0)
@@ -132,7 +133,7 @@ class SAC(ContinuousAlgorithm):
         }
         return self.take_steps(self._gradient_step, self.rates(self._progress_before), rows)
 
-    def _gradient_step(self, state: State, rates: Any, batch: Any) -> StepResult:
+    def _gradient_step(self, state: State, rates: Rates, batch: ReplayBatch) -> StepResult:
         """Update temperature, critics, actor, in this order; actions are sampled once, from the old actor.
 
         `module` gives a network to differentiate, `functional` one whose parameters are constant.
@@ -174,7 +175,7 @@ class SAC(ContinuousAlgorithm):
         }
         return StepResult(state, metrics, td_errors(batch, errors))
 
-    def targets(self, state: State, batch: dict[str, Any], noise: Tensor, ent_coef: Tensor) -> Tensor:
+    def targets(self, state: State, batch: ReplayBatch, noise: Tensor, ent_coef: Tensor) -> Tensor:
         """Return r + γ·(min Q_target(s′, a′) − α·log π(a′|s′)), (batch,) (equations 3 and 5)."""
         next_observations = batch["next_observations"]
         with self.policy_mode.evaluation():

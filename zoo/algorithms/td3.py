@@ -19,6 +19,7 @@ from zoo.algorithms.off_policy import (
     HINDSIGHT,
     NOISES,
     ContinuousAlgorithm,
+    ReplayBatch,
     SeveralCriticsConfig,
     critic_passes,
     mean_loss,
@@ -28,7 +29,7 @@ from zoo.algorithms.off_policy import (
 from zoo.algorithms.search_space import searched
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.optimizers import Adam, Parameters, Updater
-from zoo.optim.update_runner import State, StepResult, tree_row
+from zoo.optim.update_runner import Rates, State, StepResult, tree_row
 from zoo.policies.continuous import DeterministicPolicy
 
 
@@ -76,7 +77,7 @@ class TD3(ContinuousAlgorithm):
         self.critics_updater = Updater(Parameters("critics", self.policy.critics), Adam())
         return self._initial_state(self.actor_updater, self.critics_updater)
 
-    def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
+    def _learn_from(self, batches: ReplayBatch, n_steps: int) -> Mapping[str, Tensor]:
         shape = (n_steps, self.config.batch_size, *self.action_adapter.spec.shape)
         noise = self.config.target_policy_noise * self.rng.standard_normal(shape, dtype=np.float32)
         limit = self.config.target_noise_clip
@@ -87,7 +88,7 @@ class TD3(ContinuousAlgorithm):
         }
         return self._take_rounds(samples, n_steps, self.config.policy_delay)
 
-    def _round(self, state: State, rates: Any, batches: Any) -> StepResult:
+    def _round(self, state: State, rates: Rates, batches: ReplayBatch) -> StepResult:
         """Take a step of the critics on each batch, then one of the actor on the last; all targets follow."""
         state, metrics, outputs = self._critic_steps(state, rates, batches)
         batch = tree_row(batches, -1)
@@ -101,7 +102,7 @@ class TD3(ContinuousAlgorithm):
         state = self.critics_updater.parameters.polyak_update(state, "target_critics", self.config.tau)
         return StepResult(state, {"actor_loss": actor_loss.detach(), **metrics}, outputs)
 
-    def _critic_steps(self, state: State, rates: Any, batches: Any) -> StepResult:
+    def _critic_steps(self, state: State, rates: Rates, batches: ReplayBatch) -> StepResult:
         """Take a step of the critics on each batch (steps, batch_size, …)."""
         losses, means, errors = [], [], []
         for index in range(len(batches["rewards"])):
@@ -118,7 +119,7 @@ class TD3(ContinuousAlgorithm):
         outputs = {name: torch.stack([error[name] for error in errors]) for name in errors[0]}
         return StepResult(state, metrics, outputs)
 
-    def targets(self, state: State, batch: dict[str, Any]) -> Tensor:
+    def targets(self, state: State, batch: ReplayBatch) -> Tensor:
         """Return r + γ·min Q_target(s′, π_target(s′) + ε), (batch,) (algorithm 1 of the paper)."""
         next_observations = batch["next_observations"]
         with self.policy_mode.evaluation():

@@ -40,6 +40,8 @@ STOPPED = "stopped"
 
 Tree = Any  # A tensor, or dicts, tuples and lists of trees
 
+Rates = Mapping[str, Tensor]  # hyperparameters that follow a schedule, by name: scalars of this moment
+
 Result = TypeVar("Result")
 
 logger = logging.getLogger(__name__)

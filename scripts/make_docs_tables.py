@@ -195,14 +195,15 @@ def preset_file(name: str) -> str:
     preset = class_of(name)
     algorithm = algorithm_class(preset.name)
     usual = defaults(algorithm.config_class)
-    own = [each for each in dataclasses.fields(preset.config_class) if each.default != usual[each.name]]
+    new = defaults(preset.config_class)
+    own = [each for each in dataclasses.fields(preset.config_class) if new[each.name] != usual[each.name]]
     lines = [f"# {summary_of(name)}", f"# From {home_of(name)}, by make docs.", "defaults:"]
     lines.append(f"  - {preset.name}")
     if preset.usual_policy != algorithm.usual_policy:
         lines.append(f"  - override /policy: {preset.usual_policy}")
     lines += [f"  - override /replay: {replay}" for replay in getattr(preset, "usual_replay", ())]
     lines.append("  - _self_")
-    values = [f"{each.name}: {as_yaml(each.default)}" for each in own]
+    values = [f"{each.name}: {as_yaml(new[each.name])}" for each in own]
     meanings = [each.metadata["help"] for each in own]
     lines += [f"{value:<24}  # {meaning}" for value, meaning in zip(values, meanings, strict=True)]
     return "\n".join(lines) + "\n"
@@ -232,6 +233,11 @@ def policy_file(name: str) -> str:
     lines = [
         f"{f'{field}: {value}':<25} # policy.{field}={OVERRIDES[field]}" for field, value in values.items()
     ]
+    for field in [field for field in POLICY_PRESETS[name][1] if field not in values]:
+        value = getattr(config, field)
+        if dataclasses.is_dataclass(value):
+            value = {key: part for key, part in vars(value).items() if part is not None}
+        lines.append(f"{field}: {as_yaml(value)}")
     return "\n".join([f"# {POLICY_PRESETS[name][0]}", *lines, ""])
 
 

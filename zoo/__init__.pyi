@@ -37,6 +37,10 @@ from zoo.algorithms.qrdqn import QRDQNConfig
 from zoo.algorithms.sac import SAC as _SAC
 from zoo.algorithms.sac import HerSAC as _HerSAC
 from zoo.algorithms.sac import SACConfig
+from zoo.algorithms.sac_presets import REDQ as _REDQ
+from zoo.algorithms.sac_presets import DroQ as _DroQ
+from zoo.algorithms.sac_presets import DroQConfig, REDQConfig, SimBaConfig
+from zoo.algorithms.sac_presets import SimBa as _SimBa
 from zoo.algorithms.td3 import TD3 as _TD3
 from zoo.algorithms.td3 import HerTD3 as _HerTD3
 from zoo.algorithms.td3 import TD3Config
@@ -382,18 +386,33 @@ class CrossQ(_CrossQ):
             actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
             while learning
+        actor_learning_rate (ScheduleValue | None, default None, ≥ 0): step size of the actor's
+            optimizer; null: learning_rate
+        optimizer (str, default 'adam', one of 'adam', 'adamw', 'radam'): optimizer of actor and
+            critics; adamw is adam with weight_decay
+        betas (list[float], default [0.5, 0.999]): how slowly that optimizer's two moments follow
+            gradients
+        weight_decay (float | None, default None, ≥ 0): share of each parameter that adamw takes off,
+            times learning_rate; null: 0.01
         n_critics (int, default 2, ≥ 1, ≤ 1000): critics; targets are made of the smallest value (tqc:
             of the quantiles of all)
+        n_target_critics (int | None, default None, ≥ 1): critics that a gradient step's targets are
+            made of, drawn anew each time; null: all
+        actor_critics (str | None, default None, one of 'min', 'mean'): what the actor climbs: the min
+            or the mean of all critics; null: min (td3: the first; tqc: mean)
+        policy_delay (int, default 3, ≥ 1): steps of the critics for one of the actor and of ent_coef
+            [gradient steps]
+        critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps after which
+            actor, critics and their optimizers begin anew, each time or at each of a list; the buffer
+            and ent_coef stay; null: never [environment steps]
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
         ent_coef (float | str, default 'auto', ≥ 0): weight of the entropy; auto: learned, auto_0.1:
             learned from that value on
         target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
-            minus the action dimensions
+            minus the action dimensions, auto_0.5: half of that
         use_sde_at_warmup (bool, default False): gSDE before learning starts too, not random actions
-        policy_delay (int, default 3, ≥ 1): steps of the critics for one of the actor and of ent_coef
-            [gradient steps]
     """
     def __init__(
         self,
@@ -422,13 +441,20 @@ class CrossQ(_CrossQ):
         optimize_memory_usage: bool = False,
         action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
         random_exploration: float = 0.0,
+        actor_learning_rate: ScheduleValue | None = None,
+        optimizer: str = "adam",
+        betas: list[float] = ...,
+        weight_decay: float | None = None,
         n_critics: int = 2,
+        n_target_critics: int | None = None,
+        actor_critics: str | None = None,
+        policy_delay: int = 3,
+        critic_reset_every: int | list[int] | None = None,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         ent_coef: float | str = "auto",
         target_entropy: float | str = "auto",
         use_sde_at_warmup: bool = False,
-        policy_delay: int = 3,
     ) -> None: ...
 
 class DDPG(_DDPG):
@@ -452,8 +478,14 @@ class DDPG(_DDPG):
             actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
             while learning
-        actor_learning_rate (ScheduleValue | None, default 0.0001, ≥ 0): step size of the actor's Adam;
-            null: learning_rate
+        actor_learning_rate (ScheduleValue | None, default 0.0001, ≥ 0): step size of the actor's
+            optimizer; null: learning_rate
+        optimizer (str, default 'adam', one of 'adam', 'adamw', 'radam'): optimizer of actor and
+            critics; adamw is adam with weight_decay
+        betas (list[float], default [0.9, 0.999]): how slowly that optimizer's two moments follow
+            gradients
+        weight_decay (float | None, default None, ≥ 0): share of each parameter that adamw takes off,
+            times learning_rate; null: 0.01
         critic_l2_reg (float, default 0.0, ≥ 0): weight of half the critic's squared weights, but for
             biases and the last layer
         max_grad_norm (float | None, default None, > 0): bound of the norm of each network's gradient;
@@ -498,6 +530,9 @@ class DDPG(_DDPG):
         action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
         random_exploration: float = 0.0,
         actor_learning_rate: ScheduleValue | None = 0.0001,
+        optimizer: str = "adam",
+        betas: list[float] = ...,
+        weight_decay: float | None = None,
         critic_l2_reg: float = 0.0,
         max_grad_norm: float | None = None,
         reward_scale: float = 1.0,
@@ -570,6 +605,102 @@ class DQN(_DQN):
         exploration_final_eps: float = 0.02,
         parameter_noise: bool = False,
         max_grad_norm: float | None = 10.0,
+    ) -> None: ...
+
+class DroQ(_DroQ):
+    """SAC with 20 updates a step, by critics with dropout and layer normalisation (Hiraoka et al. 2022).
+
+    Hyperparameters:
+        learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of Adam
+        buffer_size (int, default 1000000, ≥ 1): transitions kept for replay [transitions]
+        learning_starts (int, default 5000, ≥ 0): random steps before the first update [environment
+            steps]
+        batch_size (int, default 256, ≥ 1): transitions in a gradient step [transitions]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        tau (float, default 0.005, > 0, ≤ 1): how far a target update goes; 1: a copy
+        train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
+        gradient_steps (int, default 20, ≥ -1): gradient steps after every train_freq environment steps;
+            -1: as many as steps were taken
+        optimize_memory_usage (bool, default False): store each observation once instead of twice, and
+            each frame of a stack (worth it for images)
+        action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
+            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
+        random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
+            while learning
+        actor_learning_rate (ScheduleValue | None, default None, ≥ 0): step size of the actor's
+            optimizer; null: learning_rate
+        optimizer (str, default 'adam', one of 'adam', 'adamw', 'radam'): optimizer of actor and
+            critics; adamw is adam with weight_decay
+        betas (list[float], default [0.9, 0.999]): how slowly that optimizer's two moments follow
+            gradients
+        weight_decay (float | None, default None, ≥ 0): share of each parameter that adamw takes off,
+            times learning_rate; null: 0.01
+        n_critics (int, default 2, ≥ 1, ≤ 1000): critics; targets are made of the smallest value (tqc:
+            of the quantiles of all)
+        n_target_critics (int | None, default None, ≥ 1): critics that a gradient step's targets are
+            made of, drawn anew each time; null: all
+        actor_critics (str | None, default 'mean', one of 'min', 'mean'): what the actor climbs: the min
+            or the mean of all critics; null: min (td3: the first; tqc: mean)
+        policy_delay (int, default 20, ≥ 1): steps of the critics for one of the actor and of ent_coef
+            [gradient steps]
+        critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps after which
+            actor, critics and their optimizers begin anew, each time or at each of a list; the buffer
+            and ent_coef stay; null: never [environment steps]
+        use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
+        sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
+            collection starts [steps]
+        ent_coef (float | str, default 'auto', ≥ 0): weight of the entropy; auto: learned, auto_0.1:
+            learned from that value on
+        target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
+            minus the action dimensions, auto_0.5: half of that
+        target_update_interval (int, default 1, ≥ 1): gradient steps between updates of the target
+            critics [gradient steps]
+        use_sde_at_warmup (bool, default False): gSDE before learning starts too, not random actions
+    """
+    def __init__(
+        self,
+        policy: Policy | None = None,
+        env: Any = None,
+        learning_rate: ScheduleValue = 0.0003,
+        *,
+        replay: ReplayConfig | Mapping[str, Any] | None = None,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        verbose: int = 0,
+        tensorboard_log: str | Path | None = None,
+        policy_kwargs: Mapping[str, Any] | None = None,
+        config: DroQConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        buffer_size: int = 1000000,
+        learning_starts: int = 5000,
+        batch_size: int = 256,
+        gamma: float = 0.99,
+        tau: float = 0.005,
+        train_freq: int | list[Any] | dict[str, Any] = 1,
+        gradient_steps: int = 20,
+        optimize_memory_usage: bool = False,
+        action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
+        random_exploration: float = 0.0,
+        actor_learning_rate: ScheduleValue | None = None,
+        optimizer: str = "adam",
+        betas: list[float] = ...,
+        weight_decay: float | None = None,
+        n_critics: int = 2,
+        n_target_critics: int | None = None,
+        actor_critics: str | None = "mean",
+        policy_delay: int = 20,
+        critic_reset_every: int | list[int] | None = None,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        ent_coef: float | str = "auto",
+        target_entropy: float | str = "auto",
+        target_update_interval: int = 1,
+        use_sde_at_warmup: bool = False,
     ) -> None: ...
 
 class GAIL(_GAIL):
@@ -966,6 +1097,102 @@ class QRDQN(_QRDQN):
         n_quantiles: int = 200,
     ) -> None: ...
 
+class REDQ(_REDQ):
+    """SAC with 20 updates a step, whose targets are of two of ten critics (Chen et al. 2021).
+
+    Hyperparameters:
+        learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of Adam
+        buffer_size (int, default 1000000, ≥ 1): transitions kept for replay [transitions]
+        learning_starts (int, default 5000, ≥ 0): random steps before the first update [environment
+            steps]
+        batch_size (int, default 256, ≥ 1): transitions in a gradient step [transitions]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        tau (float, default 0.005, > 0, ≤ 1): how far a target update goes; 1: a copy
+        train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
+        gradient_steps (int, default 20, ≥ -1): gradient steps after every train_freq environment steps;
+            -1: as many as steps were taken
+        optimize_memory_usage (bool, default False): store each observation once instead of twice, and
+            each frame of a stack (worth it for images)
+        action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
+            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
+        random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
+            while learning
+        actor_learning_rate (ScheduleValue | None, default None, ≥ 0): step size of the actor's
+            optimizer; null: learning_rate
+        optimizer (str, default 'adam', one of 'adam', 'adamw', 'radam'): optimizer of actor and
+            critics; adamw is adam with weight_decay
+        betas (list[float], default [0.9, 0.999]): how slowly that optimizer's two moments follow
+            gradients
+        weight_decay (float | None, default None, ≥ 0): share of each parameter that adamw takes off,
+            times learning_rate; null: 0.01
+        n_critics (int, default 10, ≥ 1, ≤ 1000): critics; targets are made of the smallest value (tqc:
+            of the quantiles of all)
+        n_target_critics (int | None, default 2, ≥ 1): critics that a gradient step's targets are made
+            of, drawn anew each time; null: all
+        actor_critics (str | None, default 'mean', one of 'min', 'mean'): what the actor climbs: the min
+            or the mean of all critics; null: min (td3: the first; tqc: mean)
+        policy_delay (int, default 20, ≥ 1): steps of the critics for one of the actor and of ent_coef
+            [gradient steps]
+        critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps after which
+            actor, critics and their optimizers begin anew, each time or at each of a list; the buffer
+            and ent_coef stay; null: never [environment steps]
+        use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
+        sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
+            collection starts [steps]
+        ent_coef (float | str, default 'auto', ≥ 0): weight of the entropy; auto: learned, auto_0.1:
+            learned from that value on
+        target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
+            minus the action dimensions, auto_0.5: half of that
+        target_update_interval (int, default 1, ≥ 1): gradient steps between updates of the target
+            critics [gradient steps]
+        use_sde_at_warmup (bool, default False): gSDE before learning starts too, not random actions
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: Any = None,
+        learning_rate: ScheduleValue = 0.0003,
+        *,
+        replay: ReplayConfig | Mapping[str, Any] | None = None,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        verbose: int = 0,
+        tensorboard_log: str | Path | None = None,
+        policy_kwargs: Mapping[str, Any] | None = None,
+        config: REDQConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        buffer_size: int = 1000000,
+        learning_starts: int = 5000,
+        batch_size: int = 256,
+        gamma: float = 0.99,
+        tau: float = 0.005,
+        train_freq: int | list[Any] | dict[str, Any] = 1,
+        gradient_steps: int = 20,
+        optimize_memory_usage: bool = False,
+        action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
+        random_exploration: float = 0.0,
+        actor_learning_rate: ScheduleValue | None = None,
+        optimizer: str = "adam",
+        betas: list[float] = ...,
+        weight_decay: float | None = None,
+        n_critics: int = 10,
+        n_target_critics: int | None = 2,
+        actor_critics: str | None = "mean",
+        policy_delay: int = 20,
+        critic_reset_every: int | list[int] | None = None,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        ent_coef: float | str = "auto",
+        target_entropy: float | str = "auto",
+        target_update_interval: int = 1,
+        use_sde_at_warmup: bool = False,
+    ) -> None: ...
+
 class RecurrentPPO(_RecurrentPPO):
     """PPO2 with the defaults of SB3-Contrib's RecurrentPPO, for recurrent policies.
 
@@ -1057,15 +1284,32 @@ class SAC(_SAC):
             actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
             while learning
+        actor_learning_rate (ScheduleValue | None, default None, ≥ 0): step size of the actor's
+            optimizer; null: learning_rate
+        optimizer (str, default 'adam', one of 'adam', 'adamw', 'radam'): optimizer of actor and
+            critics; adamw is adam with weight_decay
+        betas (list[float], default [0.9, 0.999]): how slowly that optimizer's two moments follow
+            gradients
+        weight_decay (float | None, default None, ≥ 0): share of each parameter that adamw takes off,
+            times learning_rate; null: 0.01
         n_critics (int, default 2, ≥ 1, ≤ 1000): critics; targets are made of the smallest value (tqc:
             of the quantiles of all)
+        n_target_critics (int | None, default None, ≥ 1): critics that a gradient step's targets are
+            made of, drawn anew each time; null: all
+        actor_critics (str | None, default None, one of 'min', 'mean'): what the actor climbs: the min
+            or the mean of all critics; null: min (td3: the first; tqc: mean)
+        policy_delay (int, default 1, ≥ 1): steps of the critics for one of the actor and of ent_coef
+            [gradient steps]
+        critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps after which
+            actor, critics and their optimizers begin anew, each time or at each of a list; the buffer
+            and ent_coef stay; null: never [environment steps]
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
         ent_coef (float | str, default 'auto', ≥ 0): weight of the entropy; auto: learned, auto_0.1:
             learned from that value on
         target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
-            minus the action dimensions
+            minus the action dimensions, auto_0.5: half of that
         target_update_interval (int, default 1, ≥ 1): gradient steps between updates of the target
             critics [gradient steps]
         use_sde_at_warmup (bool, default False): gSDE before learning starts too, not random actions
@@ -1098,11 +1342,115 @@ class SAC(_SAC):
         optimize_memory_usage: bool = False,
         action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
         random_exploration: float = 0.0,
+        actor_learning_rate: ScheduleValue | None = None,
+        optimizer: str = "adam",
+        betas: list[float] = ...,
+        weight_decay: float | None = None,
         n_critics: int = 2,
+        n_target_critics: int | None = None,
+        actor_critics: str | None = None,
+        policy_delay: int = 1,
+        critic_reset_every: int | list[int] | None = None,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         ent_coef: float | str = "auto",
         target_entropy: float | str = "auto",
+        target_update_interval: int = 1,
+        use_sde_at_warmup: bool = False,
+    ) -> None: ...
+
+class SimBa(_SimBa):
+    """SAC with residual networks of normalised observations, and two updates a step (Lee et al. 2025).
+
+    Hyperparameters:
+        learning_rate (ScheduleValue, default 0.0001, ≥ 0): step size of Adam
+        buffer_size (int, default 1000000, ≥ 1): transitions kept for replay [transitions]
+        learning_starts (int, default 5000, ≥ 0): random steps before the first update [environment
+            steps]
+        batch_size (int, default 256, ≥ 1): transitions in a gradient step [transitions]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        tau (float, default 0.005, > 0, ≤ 1): how far a target update goes; 1: a copy
+        train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
+        gradient_steps (int, default 2, ≥ -1): gradient steps after every train_freq environment steps;
+            -1: as many as steps were taken
+        optimize_memory_usage (bool, default False): store each observation once instead of twice, and
+            each frame of a stack (worth it for images)
+        action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
+            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
+        random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
+            while learning
+        actor_learning_rate (ScheduleValue | None, default None, ≥ 0): step size of the actor's
+            optimizer; null: learning_rate
+        optimizer (str, default 'adamw', one of 'adam', 'adamw', 'radam'): optimizer of actor and
+            critics; adamw is adam with weight_decay
+        betas (list[float], default [0.9, 0.999]): how slowly that optimizer's two moments follow
+            gradients
+        weight_decay (float | None, default None, ≥ 0): share of each parameter that adamw takes off,
+            times learning_rate; null: 0.01
+        n_critics (int, default 2, ≥ 1, ≤ 1000): critics; targets are made of the smallest value (tqc:
+            of the quantiles of all)
+        n_target_critics (int | None, default None, ≥ 1): critics that a gradient step's targets are
+            made of, drawn anew each time; null: all
+        actor_critics (str | None, default None, one of 'min', 'mean'): what the actor climbs: the min
+            or the mean of all critics; null: min (td3: the first; tqc: mean)
+        policy_delay (int, default 1, ≥ 1): steps of the critics for one of the actor and of ent_coef
+            [gradient steps]
+        critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps after which
+            actor, critics and their optimizers begin anew, each time or at each of a list; the buffer
+            and ent_coef stay; null: never [environment steps]
+        use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
+        sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
+            collection starts [steps]
+        ent_coef (float | str, default 'auto_0.01', ≥ 0): weight of the entropy; auto: learned,
+            auto_0.1: learned from that value on
+        target_entropy (float | str, default 'auto_0.5'): entropy that a learned ent_coef aims at; auto:
+            minus the action dimensions, auto_0.5: half of that
+        target_update_interval (int, default 1, ≥ 1): gradient steps between updates of the target
+            critics [gradient steps]
+        use_sde_at_warmup (bool, default False): gSDE before learning starts too, not random actions
+    """
+    def __init__(
+        self,
+        policy: Policy | None = None,
+        env: Any = None,
+        learning_rate: ScheduleValue = 0.0001,
+        *,
+        replay: ReplayConfig | Mapping[str, Any] | None = None,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        verbose: int = 0,
+        tensorboard_log: str | Path | None = None,
+        policy_kwargs: Mapping[str, Any] | None = None,
+        config: SimBaConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        buffer_size: int = 1000000,
+        learning_starts: int = 5000,
+        batch_size: int = 256,
+        gamma: float = 0.99,
+        tau: float = 0.005,
+        train_freq: int | list[Any] | dict[str, Any] = 1,
+        gradient_steps: int = 2,
+        optimize_memory_usage: bool = False,
+        action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
+        random_exploration: float = 0.0,
+        actor_learning_rate: ScheduleValue | None = None,
+        optimizer: str = "adamw",
+        betas: list[float] = ...,
+        weight_decay: float | None = None,
+        n_critics: int = 2,
+        n_target_critics: int | None = None,
+        actor_critics: str | None = None,
+        policy_delay: int = 1,
+        critic_reset_every: int | list[int] | None = None,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        ent_coef: float | str = "auto_0.01",
+        target_entropy: float | str = "auto_0.5",
         target_update_interval: int = 1,
         use_sde_at_warmup: bool = False,
     ) -> None: ...
@@ -1133,10 +1481,25 @@ class TD3(_TD3):
             actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
             while learning
+        actor_learning_rate (ScheduleValue | None, default None, ≥ 0): step size of the actor's
+            optimizer; null: learning_rate
+        optimizer (str, default 'adam', one of 'adam', 'adamw', 'radam'): optimizer of actor and
+            critics; adamw is adam with weight_decay
+        betas (list[float], default [0.9, 0.999]): how slowly that optimizer's two moments follow
+            gradients
+        weight_decay (float | None, default None, ≥ 0): share of each parameter that adamw takes off,
+            times learning_rate; null: 0.01
         n_critics (int, default 2, ≥ 1, ≤ 1000): critics; targets are made of the smallest value (tqc:
             of the quantiles of all)
-        policy_delay (int, default 2, ≥ 1): steps of the critics for one of the actor and of all targets
+        n_target_critics (int | None, default None, ≥ 1): critics that a gradient step's targets are
+            made of, drawn anew each time; null: all
+        actor_critics (str | None, default None, one of 'min', 'mean'): what the actor climbs: the min
+            or the mean of all critics; null: min (td3: the first; tqc: mean)
+        policy_delay (int, default 2, ≥ 1): steps of the critics for one of the actor and of ent_coef
             [gradient steps]
+        critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps after which
+            actor, critics and their optimizers begin anew, each time or at each of a list; the buffer
+            and ent_coef stay; null: never [environment steps]
         target_policy_noise (float, default 0.2, ≥ 0): standard deviation of the noise that smooths the
             actions in targets
         target_noise_clip (float, default 0.5, ≥ 0): largest absolute value of that noise
@@ -1169,8 +1532,15 @@ class TD3(_TD3):
         optimize_memory_usage: bool = False,
         action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
         random_exploration: float = 0.0,
+        actor_learning_rate: ScheduleValue | None = None,
+        optimizer: str = "adam",
+        betas: list[float] = ...,
+        weight_decay: float | None = None,
         n_critics: int = 2,
+        n_target_critics: int | None = None,
+        actor_critics: str | None = None,
         policy_delay: int = 2,
+        critic_reset_every: int | list[int] | None = None,
         target_policy_noise: float = 0.2,
         target_noise_clip: float = 0.5,
     ) -> None: ...
@@ -1196,15 +1566,32 @@ class TQC(_TQC):
             actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
             while learning
+        actor_learning_rate (ScheduleValue | None, default None, ≥ 0): step size of the actor's
+            optimizer; null: learning_rate
+        optimizer (str, default 'adam', one of 'adam', 'adamw', 'radam'): optimizer of actor and
+            critics; adamw is adam with weight_decay
+        betas (list[float], default [0.9, 0.999]): how slowly that optimizer's two moments follow
+            gradients
+        weight_decay (float | None, default None, ≥ 0): share of each parameter that adamw takes off,
+            times learning_rate; null: 0.01
         n_critics (int, default 2, ≥ 1, ≤ 1000): critics; targets are made of the smallest value (tqc:
             of the quantiles of all)
+        n_target_critics (int | None, default None, ≥ 1): critics that a gradient step's targets are
+            made of, drawn anew each time; null: all
+        actor_critics (str | None, default None, one of 'min', 'mean'): what the actor climbs: the min
+            or the mean of all critics; null: min (td3: the first; tqc: mean)
+        policy_delay (int, default 1, ≥ 1): steps of the critics for one of the actor and of ent_coef
+            [gradient steps]
+        critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps after which
+            actor, critics and their optimizers begin anew, each time or at each of a list; the buffer
+            and ent_coef stay; null: never [environment steps]
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
         ent_coef (float | str, default 'auto', ≥ 0): weight of the entropy; auto: learned, auto_0.1:
             learned from that value on
         target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
-            minus the action dimensions
+            minus the action dimensions, auto_0.5: half of that
         target_update_interval (int, default 1, ≥ 1): gradient steps between updates of the target
             critics [gradient steps]
         use_sde_at_warmup (bool, default False): gSDE before learning starts too, not random actions
@@ -1240,7 +1627,15 @@ class TQC(_TQC):
         optimize_memory_usage: bool = False,
         action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
         random_exploration: float = 0.0,
+        actor_learning_rate: ScheduleValue | None = None,
+        optimizer: str = "adam",
+        betas: list[float] = ...,
+        weight_decay: float | None = None,
         n_critics: int = 2,
+        n_target_critics: int | None = None,
+        actor_critics: str | None = None,
+        policy_delay: int = 1,
+        critic_reset_every: int | list[int] | None = None,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         ent_coef: float | str = "auto",

@@ -170,7 +170,8 @@ class MovesEarly(CrossQ):
 
 
 class UsualMomentum(CrossQ):
-    optimizer = Adam()
+    def _make_optimizer(self) -> Adam:
+        return Adam()
 
 
 class NoEntropy(CrossQ):

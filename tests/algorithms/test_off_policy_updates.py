@@ -56,6 +56,13 @@ def drawn(actor: SquashedActor, observations: Tensor, noise: Tensor) -> tuple[Te
     return actions, squashed.log_prob(actions)
 
 
+OPTIMIZERS: dict[str, Any] = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "radam": torch.optim.RAdam,
+}
+
+
 class WatchedSAC(SAC):
     """Takes every gradient step a second time, plainly and in double precision, on copies of its networks."""
 
@@ -66,14 +73,26 @@ class WatchedSAC(SAC):
             for part in (self.reference.actor, self.reference.critics):
                 part.encoder = nn.Identity()  # the vectors are flat; the encoder would make them single
             self.target = copy.deepcopy(self.reference.critics)
+            self.chosen: list[list[int]] = []
             self.losses: list[tuple[float, float, float]] = []
-            parts = (self.reference.actor, self.reference.critics, self.reference.temperature)
-            self.optimizers = [torch.optim.Adam(part.parameters(), eps=1e-8) for part in parts]
+            self.n_plain = 0
+            config, networks = self.config, (self.reference.actor, self.reference.critics)
+            decay = {} if config.weight_decay is None else {"weight_decay": config.weight_decay}
+            optimizer_class = OPTIMIZERS[config.optimizer]
+            self.optimizers = [
+                optimizer_class(part.parameters(), betas=config.betas, eps=1e-8, **decay) for part in networks
+            ]
+            self.optimizers.append(torch.optim.Adam(self.reference.temperature.parameters(), eps=1e-8))
         outputs = super().take_steps(step, shared, rows)
         for optimizer in self.optimizers:
             optimizer.param_groups[0]["lr"] = self.schedules["learning_rate"](self._progress_before)
-        for row in range(len(rows["rewards"])):
-            self._plain_step({name: column[row].double() for name, column in rows.items()})
+        if (actor_rate := self.config.actor_learning_rate) is not None:
+            self.optimizers[0].param_groups[0]["lr"] = actor_rate
+        steps = {name: column.flatten(0, 1) for name, column in rows.items()}
+        for step_of_row in range(len(steps["rewards"])):
+            plain = {name: column[step_of_row] for name, column in steps.items()}
+            whole = {name: plain.pop(name) for name in ("target_critics",) if name in plain}
+            self._plain_step({**{name: tensor.double() for name, tensor in plain.items()}, **whole})
         return outputs
 
     def _plain_step(self, batch: dict[str, Tensor]) -> None:
@@ -83,14 +102,13 @@ class WatchedSAC(SAC):
         alpha = temperature.log.exp().item()
         actions, log_prob = drawn(actor, batch["observations"], noise)
 
-        if self.learns_ent_coef:
-            temperature_optimizer.zero_grad()
-            (-(temperature.log * (log_prob.detach() + self.target_entropy)).mean()).backward()
-            temperature_optimizer.step()
-
         with torch.no_grad():
             next_actions, next_log_prob = drawn(actor, batch["next_observations"], next_noise)
-            next_values = self.target(batch["next_observations"], next_actions).min(0).values
+            next_values = self.target(batch["next_observations"], next_actions)
+            chosen = batch.get("target_critics", torch.arange(self.config.n_critics)).tolist()
+            assert len(set(chosen)) == (self.config.n_target_critics or self.config.n_critics)
+            self.chosen.append(chosen)
+            next_values = torch.stack([next_values[index] for index in chosen]).min(0).values
             soft = next_values - alpha * next_log_prob
             expected = batch["rewards"] + 0.9 * (1 - batch["terminated"]) * soft
         values = critics(batch["observations"], batch["actions"])
@@ -98,17 +116,24 @@ class WatchedSAC(SAC):
         critics_optimizer.zero_grad()
         critic_loss.backward()
         critics_optimizer.step()
+        with torch.no_grad():
+            for target, online in zip(self.target.parameters(), critics.parameters(), strict=True):
+                target += batch["tau"] * (online - target)
 
+        self.n_plain += 1
+        if self.n_plain % self.config.policy_delay:
+            return
+        if self.learns_ent_coef:
+            temperature_optimizer.zero_grad()
+            (-(temperature.log * (log_prob.detach() + self.target_entropy)).mean()).backward()
+            temperature_optimizer.step()
         actor_optimizer.zero_grad()
-        best = critics(batch["observations"], actions).min(0).values
+        values_of_actor = critics(batch["observations"], actions)
+        best = values_of_actor.mean(0) if self.config.actor_critics == "mean" else values_of_actor.amin(0)
         actor_loss = (alpha * log_prob - best).mean()
         actor_loss.backward()
         actor_optimizer.step()
         self.losses.append((critic_loss.item(), actor_loss.item(), values.mean().item()))
-
-        with torch.no_grad():
-            for target, online in zip(self.target.parameters(), critics.parameters(), strict=True):
-                target += batch["tau"] * (online - target)
 
 
 @pytest.mark.parametrize(
@@ -120,6 +145,11 @@ class WatchedSAC(SAC):
         {"n_critics": 1, "learning_rate": "lin_0.01"},
         {"n_critics": 3, "tau": 0.3},
         {"target_update_interval": 3, "tau": 0.5},
+        {"policy_delay": 3, "actor_learning_rate": 0.003},
+        {"policy_delay": 7, "n_critics": 5, "n_target_critics": 2, "actor_critics": "mean"},
+        {"optimizer": "adamw", "weight_decay": 0.1, "betas": [0.5, 0.99]},
+        {"optimizer": "adamw"},
+        {"optimizer": "radam", "betas": [0.8, 0.9]},
     ],
     ids=str,
 )
@@ -135,9 +165,13 @@ def test_sac_updates_as_written_out(hyperparameters: dict[str, Any]) -> None:
     assert_same_parameters(target, model.target, model.start.critics)
     metrics = model.read_metrics()
     critic_loss, actor_loss, q_value = np.mean(model.losses, 0)
-    assert metrics["train/critic_loss"] == pytest.approx(critic_loss, rel=1e-3)
     assert metrics["train/actor_loss"] == pytest.approx(actor_loss, rel=1e-3)
-    assert metrics["train/q_value"] == pytest.approx(q_value, rel=1e-3, abs=1e-4)
+    if model.config.policy_delay == 1:
+        assert metrics["train/critic_loss"] == pytest.approx(critic_loss, rel=1e-3)
+        assert metrics["train/q_value"] == pytest.approx(q_value, rel=1e-3, abs=1e-4)
+    assert len(model.losses) == 20 // model.config.policy_delay
+    if model.config.n_target_critics is not None:
+        assert {index for chosen in model.chosen for index in chosen} == set(range(model.config.n_critics))
     if "ent_coef" not in hyperparameters or isinstance(hyperparameters["ent_coef"], str):
         assert_same_parameters(model.policy.temperature, model.reference.temperature, model.start.temperature)
     else:

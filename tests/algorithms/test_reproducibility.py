@@ -14,7 +14,7 @@ from gymnasium.vector.utils import create_empty_array
 from logged_envs import Logged
 from toy_policies import ChangedObservations
 
-from zoo import ACER, ARS, DDPG, DQN, PPO2, SAC, TD3, TQC, TRPO, CrossQ, make_vec_env
+from zoo import ACER, ARS, DDPG, DQN, PPO2, SAC, TD3, TQC, TRPO, CrossQ, DroQ, make_vec_env
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.core.tensors import join, split
@@ -26,6 +26,8 @@ NOISE = {"type": "ornstein-uhlenbeck", "std": 0.3}
 ONCE = {**STARTING, "buffer_size": 100, "train_freq": 4, "optimize_memory_usage": True}
 LSTM = {"recurrent": "lstm", "lstm_hidden_size": 5, "net_arch": [8]}
 UNITS = {"normalize_returns": True, "enable_popart": True, "critic_l2_reg": 0.01}
+MANY_UPDATES = {"train_freq": 4, "n_critics": 3, "n_target_critics": 2, "critic_reset_every": 60}
+DROPOUT = {"net_arch": [8], "critic": {"dropout": 0.3, "norm": "layer"}}
 SLOWLY = {"train_freq": 6, "gradient_steps": 5, "policy_delay": 3}
 FUTURE = {"n_step": 2, "hindsight": {"goal_selection_strategy": "episode"}}
 UNNORMALIZED = ("acer_gru", "sac_noise", "td3")
@@ -78,6 +80,8 @@ RUNS: dict[str, Run] = {
     "td3": (TD3, "Pendulum-v1", {**STARTING, **SLOWLY, "action_noise": NOISE}),
     "crossq": (CrossQ, "Pendulum-v1", {**STARTING, "train_freq": 4, "gradient_steps": 2}),
     "tqc": (TQC, "Pendulum-v1", {**STARTING, "train_freq": 4, "n_quantiles": 5}),
+    "tqc_resets": (TQC, "Pendulum-v1", {**STARTING, **MANY_UPDATES, "n_quantiles": 5}),
+    "droq": (DroQ, "Pendulum-v1", {**STARTING, "policy": DROPOUT, "train_freq": 4, "gradient_steps": 7}),
 }
 
 

@@ -35,8 +35,9 @@ def test_the_temperature_learns_from_weighted_samples() -> None:
         model = zoo.SAC({"net_arch": [4]}, "Pendulum-v1", **settings)
         noise = torch.linspace(-1, 1, 8).reshape(2, 4, 1)
         row = {**batch, "noise": noise, "tau": torch.zeros(()), "weights": torch.tensor(weights)}
+        batches = {name: column[None] for name, column in row.items()}
         with model.runtime.in_force():
-            outcome = model._gradient_step(model.runner.state, {"learning_rate": torch.tensor(1e-3)}, row)
+            outcome = model._round(model.runner.state, {"learning_rate": torch.tensor(1e-3)}, batches)
         losses.append(float(outcome.metrics["ent_coef_loss"]))
     assert losses[0] != losses[1]
     assert losses[2] == pytest.approx(losses[0] + losses[1])

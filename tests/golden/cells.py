@@ -68,6 +68,9 @@ FAMILIES = {
     "sac": f"{REPLAY} env=Pendulum-v1",
     "tqc": f"{REPLAY} env=Pendulum-v1 algo.n_quantiles=5 algo.top_quantiles_to_drop_per_net=1",
     "crossq": f"{REPLAY} env=Pendulum-v1",
+    "droq": f"{REPLAY} env=Pendulum-v1 algo.policy_delay=3",
+    "redq": f"{REPLAY} env=Pendulum-v1 algo.n_critics=4 algo.policy_delay=6",
+    "simba": f"{REPLAY} env=Pendulum-v1 policy.actor.net_arch=[8] policy.critic.net_arch=[8,8]",
     "her_dqn": f"{VALUES} env=Zoo/BitFlipping-v0 env.kwargs.n_bits=4",
     "her_sac": f"{REPLAY} {GOALS}",
     "her_td3": f"{REPLAY} {GOALS} algo.train_freq=1 algo.gradient_steps=1",
@@ -112,6 +115,10 @@ CELLS = {
     "sac": "",
     "tqc": "",
     "crossq": "",
+    "droq": "",
+    "redq": "",
+    "simba": "",
+    "sac resets": "algo.critic_reset_every=[90,120] algo.optimizer=radam algo.betas=[0.8,0.99]",
     "bc": "",
     "bc box": "env=Pendulum-v1 dataset=Pendulum-v1.npz",
     "gail": "",
@@ -200,11 +207,24 @@ ALIKE = (
     *("prioritized", "fixed entropy", "episodes", "n-step", "workers", "next-step", "schedules"),
     *("pretrained", "gae", "atari", "ppo2 images", "acktr images", "images lstm", "ppo2 dictionary"),
     *("acktr lstm", "ppo1 lstm", "ppo1 parts", "acktr masks", "acer masks", "qrdqn masks", "2c normalize"),
+    "resets",
 )
 """Cells whose names have one of these make agents as others do, and large ones: none of them is kept."""
 
 COMPILED = ("ppo2", "dqn")
-COMPILED_SLOWLY = ("sac", "crossq", "a2c box", "td3 n-step", "trpo box", "acktr", "ppo2 next-step")
+COMPILED_SLOWLY = (
+    "sac",
+    "sac resets",
+    "crossq",
+    "droq",
+    "redq",
+    "simba",
+    "a2c box",
+    "td3 n-step",
+    "trpo box",
+    "acktr",
+    "ppo2 next-step",
+)
 """Cells whose compiled updates are held against the eager ones."""
 
 KILLED = {
@@ -215,6 +235,9 @@ KILLED = {
     "a2c lstm": "n_timesteps=2048",
     "her_tqc": "n_timesteps=900",
     "crossq": "n_timesteps=900",
+    "droq": "n_timesteps=900",
+    "simba": "n_timesteps=900",
+    "sac resets": "n_timesteps=900 algo.critic_reset_every=250",
 }
 """Cells that are killed at a checkpoint and resumed, with what makes them long enough for that."""
 

@@ -90,6 +90,8 @@ KNOWN: dict[str, Callable[[], nn.Module]] = {
     "linear quantiles": lambda: quantile_network(net_arch=[]),
     "squashed": squashed,
     "squashed with tanh": lambda: squashed(activation="tanh", layer_norm=True),
+    "residual": lambda: squashed(block="residual", net_arch=[8, 8], expansion=3),
+    "residual without norm": lambda: squashed(block="residual", norm="none", norm_input=True),
     "linear squashed": lambda: squashed(net_arch=[]),
     "deterministic": deterministic,
     "deterministic with layer norm": lambda: deterministic(layer_norm=True),

@@ -61,6 +61,8 @@ class Agent:
     """The networks' class; users' own policies are subclasses of it."""
     usual_policy: ClassVar[str] = "MlpPolicy"
     """The policy that `zoo train` gives it where nothing else is chosen."""
+    usual_normalize: ClassVar[Mapping[str, Any]] = {}
+    """``env.normalize`` of the environment of an id, where nothing else is chosen."""
     scales_actions: ClassVar[bool] = False
     """Whether Box actions are stored in [−1, 1], and scaled to the environment's bounds on the way there."""
     has_replay: ClassVar[bool] = False

@@ -86,6 +86,8 @@ class Algorithm(Agent):
         self.config = config = config or built_config(type(self), hyperparameters)
         self.schedules = schedules_of(config)
         self._last_rates: dict[str, tuple[float, Tensor]] = {}
+        if isinstance(env, str) and self.usual_normalize:
+            env = EnvConfig(id=env, normalize={**self.usual_normalize})
         env_config, envs = (None, None) if env is None else envs_for(env, n_envs, 1, self.discount)
         if envs is not None:
             observation_space, action_space = envs.spaces

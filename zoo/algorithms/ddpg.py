@@ -31,9 +31,9 @@ from zoo.algorithms.off_policy import (
 from zoo.algorithms.saving import check_policy_parameters, check_tensors, named_parameters
 from zoo.algorithms.search_space import choices, searched
 from zoo.buffers.arrays import transform
-from zoo.config.fields import ScheduleValue, build, hyperparameter, with_defaults
+from zoo.config.fields import build, hyperparameter, with_defaults
 from zoo.errors import ZooError
-from zoo.optim.optimizers import Adam, Parameters, Updater, weight_decay
+from zoo.optim.optimizers import Parameters, Updater, weight_decay
 from zoo.optim.popart import MOMENTS, ReturnNormalizer, RunningReturnNormalizer, output_layer
 from zoo.optim.update_runner import Rates, State, StepResult
 from zoo.policies.continuous import DeterministicPolicy
@@ -44,13 +44,17 @@ LAST_LAYER_RANGE = 3e-3
 
 
 @dataclass
-@with_defaults(learning_rate=1e-3, batch_size=128, train_freq=100, gradient_steps=50, tau=0.001)
+@with_defaults(
+    learning_rate=1e-3,
+    actor_learning_rate=1e-4,
+    batch_size=128,
+    train_freq=100,
+    gradient_steps=50,
+    tau=0.001,
+)
 class DDPGConfig(ContinuousConfig):
     """Hyperparameters of DDPG; ``learning_rate`` is the critic's."""
 
-    actor_learning_rate: ScheduleValue | None = hyperparameter(
-        1e-4, "step size of the actor's Adam; null: learning_rate", ge=0
-    )
     critic_l2_reg: float = hyperparameter(
         0.0,
         "weight of half the critic's squared weights, but for biases and the last layer",
@@ -112,11 +116,10 @@ class DDPG(ContinuousAlgorithm):
     _is_to_adapt = False
 
     def _make_state(self) -> State:
-        config, bound = self.config, self.config.max_grad_norm
-        self.actor_updater = Updater(Parameters("actor", self.policy.actor), Adam(), max_grad_norm=bound)
-        self.critics_updater = Updater(
-            Parameters("critics", self.policy.critics), Adam(), max_grad_norm=bound
-        )
+        config, policy = self.config, self.policy
+        optimizer, bound = self._make_optimizer(), config.max_grad_norm
+        self.actor_updater = Updater(Parameters("actor", policy.actor), optimizer, max_grad_norm=bound)
+        self.critics_updater = Updater(Parameters("critics", policy.critics), optimizer, max_grad_norm=bound)
         critic = self.critics_updater.parameters
         self.return_normalizer = ReturnNormalizer()
         if config.normalize_returns:
@@ -150,7 +153,6 @@ class DDPG(ContinuousAlgorithm):
                 self.record(f"train/{name}", value)
             self._is_to_adapt = False
         rates = self.rates(self._progress_before)
-        rates.setdefault("actor_learning_rate", rates["learning_rate"])
         return self.take_steps(self._gradient_step, rates, {**batches, **self._critic_noise(n_steps)})
 
     def _gradient_step(self, state: State, rates: Rates, batch: ReplayBatch) -> StepResult:
@@ -178,9 +180,10 @@ class DDPG(ContinuousAlgorithm):
             critic_loss = critic_loss + 0.5 * (decay * vector).sum()
             critic_gradient = critic_gradient + decay
 
+        actor_rate = rates.get("actor_learning_rate", rates["learning_rate"])
         state = critic.moved(actor.moved(state))
         state, _ = self.critics_updater.apply_gradient(state, critic_gradient, rates["learning_rate"])
-        state, _ = self.actor_updater.apply_gradient(state, actor_gradient, rates["actor_learning_rate"])
+        state, _ = self.actor_updater.apply_gradient(state, actor_gradient, actor_rate)
         state = self.critics_updater.parameters.polyak_update(state, "target_critics", self.config.tau)
         state = self.actor_updater.parameters.polyak_update(state, "target_actor", self.config.tau)
         values = self.return_normalizer.denormalize(state, outputs.detach())

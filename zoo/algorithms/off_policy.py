@@ -24,8 +24,8 @@ from zoo.buffers.replay import ReplayBuffer, keep_or_discard_buffer, refuse_too_
 from zoo.config.fields import ScheduleValue, hyperparameter
 from zoo.envs.goals import GoalRewards
 from zoo.errors import ZooError, ZooWarning
-from zoo.optim.optimizers import Updater
-from zoo.optim.update_runner import Rates, State, Step, StepResult, Tree, tree_map
+from zoo.optim.optimizers import OPTIMIZERS, Adam, FunctionalModule, Updater, adam_like
+from zoo.optim.update_runner import Rates, State, Step, StepResult, Tree, tree_map, tree_row
 from zoo.policies.acting import ActingPolicy, make_mirror
 from zoo.policies.actor_critic import PolicyInput
 from zoo.policies.exploration import (
@@ -77,6 +77,18 @@ class ContinuousConfig(OffPolicyConfig):
     random_exploration: float = hyperparameter(
         0.0, "share of steps with a uniformly random action while learning", ge=0, le=1
     )
+    actor_learning_rate: ScheduleValue | None = hyperparameter(
+        None, "step size of the actor's optimizer; null: learning_rate", ge=0
+    )
+    optimizer: str = hyperparameter(
+        "adam", "optimizer of actor and critics; adamw is adam with weight_decay", choices=OPTIMIZERS
+    )
+    betas: list[float] = hyperparameter(
+        default_factory=lambda: [0.9, 0.999], help="how slowly that optimizer's two moments follow gradients"
+    )
+    weight_decay: float | None = hyperparameter(
+        None, "share of each parameter that adamw takes off, times learning_rate; null: 0.01", ge=0
+    )
 
 
 @dataclass
@@ -86,6 +98,35 @@ class SeveralCriticsConfig(ContinuousConfig):
     n_critics: int = hyperparameter(
         2, "critics; targets are made of the smallest value (tqc: of the quantiles of all)", ge=1, le=1_000
     )
+    n_target_critics: int | None = hyperparameter(
+        None, "critics that a gradient step's targets are made of, drawn anew each time; null: all", ge=1
+    )
+    actor_critics: str | None = hyperparameter(
+        None,
+        "what the actor climbs: the min or the mean of all critics; null: min (td3: the first; tqc: mean)",
+        choices=("min", "mean"),
+    )
+    policy_delay: int = hyperparameter(
+        1, "steps of the critics for one of the actor and of ent_coef", unit="gradient steps", ge=1
+    )
+    critic_reset_every: int | list[int] | None = hyperparameter(
+        None,
+        "environment steps after which actor, critics and their optimizers begin anew, each time or at each"
+        " of a list; the buffer and ent_coef stay; null: never",
+        unit="environment steps",
+        ge=1,
+    )
+
+    def __post_init__(self) -> None:
+        drawn, resets = self.n_target_critics, self.critic_reset_every
+        if drawn is not None and drawn > self.n_critics:
+            raise ZooError(f"`algo.n_target_critics={drawn}` of `algo.n_critics={self.n_critics}` critics")
+        first = min(resets, default=None) if isinstance(resets, list) else resets
+        if first is not None and first <= self.learning_starts:
+            raise ZooError(
+                f"`algo.critic_reset_every={resets}`: nothing is learned before"
+                f" `algo.learning_starts={self.learning_starts}`"
+            )
 
 
 class ReplayBatch(TypedDict, total=False):
@@ -106,6 +147,7 @@ class ReplayBatch(TypedDict, total=False):
     weights: Tensor
     noise: Tensor
     critic_noise: Tensor
+    target_critics: Tensor
     target_values: Tensor
     tau: Tensor
 
@@ -316,7 +358,11 @@ class OffPolicyAlgorithm(Algorithm):
 
 
 class ContinuousAlgorithm(OffPolicyAlgorithm):
-    """Has an actor, whose actions are numbers in [−1, 1], and critics that value them."""
+    """Has an actor, whose actions are numbers in [−1, 1], and critics that value them.
+
+    ``critics_updater`` and ``actor_updater`` move them. One `_round` is some steps of the critics and one of
+    the actor.
+    """
 
     supported_actions = (spaces.Box,)
     scales_actions = True
@@ -332,6 +378,12 @@ class ContinuousAlgorithm(OffPolicyAlgorithm):
 
     config: ContinuousConfig
     policy: Any
+    actor_updater: Updater
+    critics_updater: Updater
+
+    def _make_optimizer(self) -> Adam:
+        """Return what moves actor and critics. Raises `ZooError` for settings that do not go together."""
+        return adam_like(self.config.optimizer, self.config.betas, self.config.weight_decay)
 
     def _make_acting(self) -> ActingPolicy:
         actor = self.policy.actor
@@ -351,7 +403,7 @@ class ContinuousAlgorithm(OffPolicyAlgorithm):
     def _make_exploration(self) -> Exploration:
         return StochasticExploration(self.acting, self._action_noise(), self.config.random_exploration)
 
-    def _take_rounds(self, samples: Tree, n_steps: int, policy_delay: int) -> dict[str, Tensor]:
+    def _take_rounds(self, samples: Any, n_steps: int, policy_delay: int) -> dict[str, Tensor]:
         """Take steps of the critics, with one of the actor after each ``policy_delay`` of them."""
         rates, start, outputs = self.rates(self._progress_before), 0, []
         for n_rows, length, moves_actor in split_by_policy_delay(self.n_updates, n_steps, policy_delay):
@@ -366,11 +418,88 @@ class ContinuousAlgorithm(OffPolicyAlgorithm):
         raise NotImplementedError
 
     def _critic_steps(self, state: State, rates: Rates, batches: ReplayBatch) -> StepResult:
-        """Take a step of the critics on each batch."""
+        """Take a step of the critics on each batch (steps, batch_size, …)."""
+        losses, means, errors = [], [], []
+        for index in range(len(batches["rewards"])):
+            batch = tree_row(batches, index)
+            critics = self.critics_updater.module(state)
+            values, targets = self._values_and_targets(state, critics, batch)
+            sums, distances = self._losses_and_errors(values, targets)
+            loss = mean_loss(sums, batch.get("weights"))
+            state, _ = self.critics_updater.step(state, critics, loss, rates["learning_rate"])
+            state = self._move_targets(state, batch)
+            losses.append(loss.detach())
+            means.append(values.mean().detach())
+            errors.append(td_errors(batch, distances))
+        metrics = {"critic_loss": torch.stack(losses).mean(), "q_value": torch.stack(means).mean()}
+        outputs = {name: torch.stack([error[name] for error in errors]) for name in errors[0]}
+        return StepResult(state, metrics, outputs)
+
+    def _values_and_targets(
+        self, state: State, critics: FunctionalModule, batch: ReplayBatch
+    ) -> tuple[Tensor, Tensor]:
+        """Return the critics' values (critics, batch, …) of the batch's actions, and what they should be."""
+        targets = self.targets(state, batch)
+        return critics(batch["observations"], batch["actions"], **critic_passes(batch)[1]), targets
+
+    def targets(self, state: State, batch: ReplayBatch) -> Tensor:
+        """Return what the critics' values should be, (batch, …)."""
         raise NotImplementedError
+
+    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the critics' losses, and how far their values are from the targets, (batch,) each."""
+        raise NotImplementedError
+
+    def _move_targets(self, state: State, batch: ReplayBatch) -> State:
+        """Return the state with targets moved after a step of the critics alone."""
+        return state
 
     def _action_noise(self) -> NormalNoise | None:
         return make_action_noise(self.config.action_noise, self.action_adapter.spec.shape[0])
+
+
+class SeveralCriticsAlgorithm(ContinuousAlgorithm):
+    """Has several critics of the same form."""
+
+    config: SeveralCriticsConfig
+
+    def _target_draws(self, n_steps: int) -> dict[str, Tensor]:
+        """Return rows with the critics (n_target_critics,) of each step's targets, where not all are used."""
+        n_critics, n_drawn = self.config.n_critics, self.config.n_target_critics
+        if n_drawn is None or n_drawn == n_critics:
+            return {}
+        orders = self.rng.permuted(np.tile(np.arange(n_critics), (n_steps, 1)), axis=1)
+        return {"target_critics": self._tensors(orders[:, :n_drawn])}
+
+    def _actor_values(self, values: Tensor) -> Tensor:
+        """Return the value (batch,) that the actor maximises."""
+        return values.mean(0) if self.config.actor_critics == "mean" else values.amin(0)
+
+    def update(self) -> None:
+        if self._n_resets(self.num_timesteps) > self._n_resets(self.num_timesteps - self._collected):
+            self._reset_networks()
+        super().update()
+
+    def _n_resets(self, timesteps: int) -> int:
+        every = self.config.critic_reset_every
+        if isinstance(every, list):
+            return sum(step <= timesteps for step in every)
+        return 0 if every is None else timesteps // every
+
+    def _reset_networks(self) -> None:
+        """Draw the parameters of actor and critics anew; their optimizers begin anew, too."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(self.rng.integers(2**31)))
+            fresh = self._make_policy()
+        kept = {"temperature"} & dict(self.policy.named_children()).keys()
+        parameters = {
+            name: value.numpy()
+            for name, value in fresh.state_dict().items()
+            if name.split(".")[0] not in kept
+        }
+        self.set_parameters(parameters, exact_match=not kept)
+        for updater in (self.actor_updater, self.critics_updater):
+            self.runner.state.overwrite(updater.initial_slots())
 
 
 HINDSIGHT: Mapping[str, Any] = {"hindsight": {}}
@@ -391,12 +520,20 @@ def with_hindsight(algorithm: type[OffPolicyAlgorithm]) -> dict[str, Any]:
 
 
 N_CRITIC_PASSES = 3
+LONGEST_ROW = 4
+"""Steps of the critics that one compiled graph holds."""
 
 
 def critic_passes(batch: ReplayBatch) -> list[dict[str, Tensor]]:
     """Return the noise arguments of the critics' passes: for targets, critic loss and actor loss."""
     noise = batch.get("critic_noise")
     return [{}] * N_CRITIC_PASSES if noise is None else [{"noise": part} for part in noise.unbind(0)]
+
+
+def chosen_critics(values: Tensor, batch: ReplayBatch) -> Tensor:
+    """Return the values (critics, …) of the critics that were drawn for the targets, else of all."""
+    drawn = batch.get("target_critics")
+    return values if drawn is None else values[drawn]
 
 
 def _rows(samples: Tree, start: int, n_rows: int, length: int) -> Tree:
@@ -411,12 +548,18 @@ def split_by_policy_delay(n_before: int, n_steps: int, delay: int) -> list[tuple
     """Return how ``n_steps`` steps of the critics divide after ``n_before`` of them: rows, and their length.
 
     The third value is whether the actor takes a step after each row. First comes the rest of a round that an
-    earlier update began, then whole rounds of ``delay`` steps, then the beginning of another.
+    earlier update began, then whole rounds of ``delay`` steps, then the beginning of another. A long round is
+    not one row, which is one graph: its last step is a row of its own.
     """
     missing = -n_before % delay
     head = min(missing, n_steps)
     n_rounds, rest = divmod(n_steps - head, delay)
-    parts = [(1, head, head == missing), (n_rounds, delay, True), (1, rest, False)]
+    if delay <= LONGEST_ROW:
+        parts = [(1, head, head == missing), (n_rounds, delay, True), (1, rest, False)]
+    else:
+        ends = head == missing and head > 0
+        parts = [(head - ends, 1, False), (int(ends), 1, True)]
+        parts += n_rounds * [(delay - 1, 1, False), (1, 1, True)] + [(rest, 1, False)]
     return [(n_rows, length, moves) for n_rows, length, moves in parts if n_rows * length > 0]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,18 +20,18 @@ from torch import Tensor, nn
 from zoo.algorithms.arguments import SdeConfig, sde_options
 from zoo.algorithms.off_policy import (
     HINDSIGHT,
-    ContinuousAlgorithm,
     ReplayBatch,
+    SeveralCriticsAlgorithm,
     SeveralCriticsConfig,
+    chosen_critics,
     critic_passes,
     mean_loss,
-    td_errors,
     with_hindsight,
 )
 from zoo.config.fields import hyperparameter
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Parameters, Updater
-from zoo.optim.update_runner import Rates, State, StepResult
+from zoo.optim.update_runner import Rates, State, StepResult, tree_row
 from zoo.policies.config import PolicyConfig
 from zoo.policies.continuous import (
     OFF_POLICY_WIDTHS,
@@ -52,7 +53,9 @@ class SACConfig(SdeConfig, SeveralCriticsConfig):
         is_finite=True,
     )
     target_entropy: float | str = hyperparameter(
-        "auto", "entropy that a learned ent_coef aims at; auto: minus the action dimensions", is_finite=True
+        "auto",
+        "entropy that a learned ent_coef aims at; auto: minus the action dimensions, auto_0.5: half of that",
+        is_finite=True,
     )
     target_update_interval: int = hyperparameter(
         1, "gradient steps between updates of the target critics", unit="gradient steps", ge=1
@@ -83,15 +86,13 @@ class SACPolicy(nn.Module):
         self.temperature = LogEntropyCoefficient(ent_coef)
 
 
-class SAC(ContinuousAlgorithm):
+class SAC(SeveralCriticsAlgorithm):
     """Soft actor-critic with a learned entropy coefficient, without a separate state-value network."""
 
     name = "sac"
     config_class = SACConfig
     targets_of: ClassVar[dict[str, str]] = {"target": "critics"}
     policy_class: ClassVar[type[nn.Module]] = SACPolicy
-    optimizer: ClassVar[Adam] = Adam()
-    """What moves actor and critics."""
 
     config: SACConfig
     policy: SACPolicy
@@ -104,13 +105,11 @@ class SAC(ContinuousAlgorithm):
     def _make_state(self) -> State:
         target = self.config.target_entropy
         if isinstance(target, str):
-            if target != "auto":
-                raise ZooError(f"`algo.target_entropy={target}`: expected a number or auto")
-            target = -float(self.action_adapter.spec.shape[0])
+            target = -self.action_adapter.spec.shape[0] * _after_auto("target_entropy", target)
         self.target_entropy = target
         policy = self.policy
-        self.actor_updater = Updater(Parameters("actor", policy.actor), self.optimizer)
-        self.critics_updater = Updater(Parameters("critics", policy.critics), self.optimizer)
+        self.actor_updater = Updater(Parameters("actor", policy.actor), self._make_optimizer())
+        self.critics_updater = Updater(Parameters("critics", policy.critics), self._make_optimizer())
         self.temperature_updater = Updater(Parameters("temperature", policy.temperature), Adam())
         return self._initial_state(self.actor_updater, self.critics_updater, self.temperature_updater)
 
@@ -123,29 +122,29 @@ class SAC(ContinuousAlgorithm):
 
     def _learn_from(self, batches: ReplayBatch, n_steps: int) -> Mapping[str, Tensor]:
         shape = (n_steps, 2, self.config.batch_size, *self.action_adapter.spec.shape)
-        updates = self.n_updates + 1 + np.arange(n_steps)
-        tau = np.where(updates % self.config.target_update_interval == 0, self.config.tau, 0.0)
-        rows = {
+        samples = {
             **batches,
             **self._critic_noise(n_steps),
             "noise": self._tensors(self.rng.standard_normal(shape, dtype=np.float32)),
-            "tau": self._tensors(tau.astype(np.float32)),
+            **self._target_draws(n_steps),
         }
-        return self.take_steps(self._gradient_step, self.rates(self._progress_before), rows)
+        if self.targets_of:
+            updates = self.n_updates + 1 + np.arange(n_steps)
+            tau = np.where(updates % self.config.target_update_interval == 0, self.config.tau, 0.0)
+            samples["tau"] = self._tensors(tau.astype(np.float32))
+        return self._take_rounds(samples, n_steps, self.config.policy_delay)
 
-    def _gradient_step(self, state: State, rates: Rates, batch: ReplayBatch) -> StepResult:
-        """Update temperature, critics, actor, in this order; actions are sampled once, from the old actor.
+    def _round(self, state: State, rates: Rates, batches: ReplayBatch) -> StepResult:
+        """Take a step of the critics on each batch, then one of temperature and actor on the last.
 
         `module` gives a network to differentiate, `functional` one whose parameters are constant.
         """
-        learning_rate, observations = rates["learning_rate"], batch["observations"]
-        weights = batch.get("weights")
-        noise, next_noise = batch["noise"].unbind(0)
-        _, for_critics, for_actor = critic_passes(batch)
-        actor = self.actor_updater.module(state)
-        actions, log_prob = self.policy.actor.head.rsample(actor(observations), noise)
+        state, metrics, outputs = self._critic_steps(state, rates, batches)
+        batch, learning_rate = tree_row(batches, -1), rates["learning_rate"]
+        observations, weights = batch["observations"], batch.get("weights")
         ent_coef = self.temperature_updater.functional(state)().exp()
-        targets = self.targets(state, batch, next_noise, ent_coef)
+        actor = self.actor_updater.module(state)
+        actions, log_prob = self.policy.actor.head.rsample(actor(observations), batch["noise"][0])
         ent_coef_loss = torch.zeros_like(ent_coef)
         if self.learns_ent_coef:
             log_ent_coef = self.temperature_updater.module(state)
@@ -153,37 +152,43 @@ class SAC(ContinuousAlgorithm):
             # J(α) (equation 18), of log α instead of α as in the authors' code.
             ent_coef_loss = -mean_loss(log_ent_coef() * entropy_shortfall, weights)
             state, _ = self.temperature_updater.step(state, log_ent_coef, ent_coef_loss, learning_rate)
-
-        critics = self.critics_updater.module(state)
-        values = critics(observations, batch["actions"], **for_critics)
-        losses, errors = self._losses_and_errors(values, targets)
-        critic_loss = mean_loss(losses, weights)  # J_Q (equation 5)
-        state, _ = self.critics_updater.step(state, critics, critic_loss, learning_rate)
-
-        new_critics = self.critics_updater.functional(state)
-        actor_values = self._actor_values(new_critics(observations, actions, **for_actor))
-        actor_loss = mean_loss(ent_coef * log_prob - actor_values, weights)  # J_π (equation 9)
-        state, _ = self.actor_updater.step(state, actor, actor_loss, learning_rate)
-
-        state = self.critics_updater.parameters.polyak_update(state, "target", batch["tau"])
-        metrics = {
+        # Statistics of batches are those of stored actions.
+        with self.policy_mode.evaluation() if self.has_batch_norm else nullcontext():
+            critics = self.critics_updater.functional(state)
+            values = critics(observations, actions, **critic_passes(batch)[2])
+        actor_loss = mean_loss(ent_coef * log_prob - self._actor_values(values), weights)  # J_π (equation 9)
+        actor_rate = rates.get("actor_learning_rate", learning_rate)
+        state, _ = self.actor_updater.step(state, actor, actor_loss, actor_rate)
+        metrics |= {
             "actor_loss": actor_loss.detach(),
-            "critic_loss": critic_loss.detach(),
             "ent_coef_loss": ent_coef_loss.detach(),
             "ent_coef": ent_coef,
-            "q_value": values.mean().detach(),
         }
-        return StepResult(state, metrics, td_errors(batch, errors))
+        return StepResult(state, metrics, outputs)
 
-    def targets(self, state: State, batch: ReplayBatch, noise: Tensor, ent_coef: Tensor) -> Tensor:
+    def _move_targets(self, state: State, batch: ReplayBatch) -> State:
+        return self.critics_updater.parameters.polyak_update(state, "target", batch["tau"])
+
+    def targets(self, state: State, batch: ReplayBatch) -> Tensor:
         """Return r + γ·(min Q_target(s′, a′) − α·log π(a′|s′)), (batch,) (equations 3 and 5)."""
-        next_observations = batch["next_observations"]
+        next_actions, log_prob = self._next_actions(state, batch)
         with self.policy_mode.evaluation():
-            next_parameters = self.actor_updater.functional(state)(next_observations)
-            next_actions, next_log_prob = self.policy.actor.head.rsample(next_parameters, noise)
             target = self.critics_updater.functional(state, "target")
-            next_values = target(next_observations, next_actions, **critic_passes(batch)[0])
-        return self._bootstrapped(batch, self._soft_values(next_values, ent_coef * next_log_prob))
+            values = target(batch["next_observations"], next_actions, **critic_passes(batch)[0])
+        return self._soft_targets(batch, values, log_prob)
+
+    def _next_actions(self, state: State, batch: ReplayBatch) -> tuple[Tensor, Tensor]:
+        """Return an action of the policy for each next state, and log π(a′|s′) times α, (batch,)."""
+        ent_coef = self.temperature_updater.functional(state)().exp()
+        with self.policy_mode.evaluation():
+            parameters = self.actor_updater.functional(state)(batch["next_observations"])
+            actions, log_prob = self.policy.actor.head.rsample(parameters, batch["noise"][1])
+        return actions, ent_coef * log_prob
+
+    def _soft_targets(self, batch: ReplayBatch, values: Tensor, weighted_log_prob: Tensor) -> Tensor:
+        """Return the targets of next values (critics, batch, …)."""
+        soft = self._soft_values(chosen_critics(values, batch), weighted_log_prob)
+        return self._bootstrapped(batch, soft)
 
     # What the critics' values (critics, batch) mean: all that differs where these are distributions.
 
@@ -192,13 +197,8 @@ class SAC(ContinuousAlgorithm):
         return next_values.amin(0) - weighted_log_prob
 
     def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the critics' losses, and how far their values are from the targets, (batch,) each."""
         errors = values - targets
-        return 0.5 * errors.square().sum(0), errors.abs().mean(0)
-
-    def _actor_values(self, values: Tensor) -> Tensor:
-        """Return the value (batch,) that the actor maximises."""
-        return values.amin(0)
+        return 0.5 * errors.square().sum(0), errors.abs().mean(0)  # J_Q (equation 5)
 
     def _apply_changed(self, changed: Collection[str]) -> None:
         super()._apply_changed(changed)
@@ -217,13 +217,17 @@ class HerSAC(SAC):
 
 def _entropy_coefficient(value: float | str) -> tuple[float, bool]:
     """Read a number, ``"auto"`` or ``"auto_0.1"``; return the first value and whether it is learned."""
-    if not isinstance(value, str):
-        return value, False
-    name, separator, start = value.partition("_")
+    return (_after_auto("ent_coef", value), True) if isinstance(value, str) else (value, False)
+
+
+def _after_auto(name: str, value: str) -> float:
+    """Return 1 for ``"auto"``, 0.1 for ``"auto_0.1"``."""
+    word, separator, number = value.partition("_")
     try:
-        first = float(start) if separator else 1.0
+        factor = float(number) if separator else 1.0
     except ValueError:
-        first = 0.0
-    if name != "auto" or not 0 < first < math.inf:
-        raise ZooError(f"`algo.ent_coef={value}`: expected a number above 0, auto, or, say, auto_0.1")
-    return first, True
+        factor = 0.0
+    if word != "auto" or not 0 < factor < math.inf:
+        expected = "a number above 0" if name == "ent_coef" else "a number"
+        raise ZooError(f"`algo.{name}={value}`: expected {expected}, auto, or, say, auto_0.1")
+    return factor

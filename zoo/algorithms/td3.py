@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from zoo.algorithms.off_policy import (
@@ -20,27 +19,25 @@ from zoo.algorithms.off_policy import (
     NOISES,
     ContinuousAlgorithm,
     ReplayBatch,
+    SeveralCriticsAlgorithm,
     SeveralCriticsConfig,
+    chosen_critics,
     critic_passes,
     mean_loss,
-    td_errors,
     with_hindsight,
 )
 from zoo.algorithms.search_space import searched
 from zoo.config.fields import hyperparameter, with_defaults
-from zoo.optim.optimizers import Adam, Parameters, Updater
+from zoo.optim.optimizers import Parameters, Updater
 from zoo.optim.update_runner import Rates, State, StepResult, tree_row
 from zoo.policies.continuous import DeterministicPolicy
 
 
 @dataclass
-@with_defaults(batch_size=128, train_freq=100, gradient_steps=100)
+@with_defaults(batch_size=128, train_freq=100, gradient_steps=100, policy_delay=2)
 class TD3Config(SeveralCriticsConfig):
-    """Hyperparameters of TD3."""
+    """Hyperparameters of TD3; after ``policy_delay`` steps of the critics all targets move, too."""
 
-    policy_delay: int = hyperparameter(
-        2, "steps of the critics for one of the actor and of all targets", unit="gradient steps", ge=1
-    )
     target_policy_noise: float = hyperparameter(
         0.2, "standard deviation of the noise that smooths the actions in targets", ge=0, is_finite=True
     )
@@ -51,7 +48,7 @@ class TD3Policy(DeterministicPolicy):
     """Actor and critics."""
 
 
-class TD3(ContinuousAlgorithm):
+class TD3(SeveralCriticsAlgorithm):
     """Twin delayed deep deterministic policy gradient: delayed actor, smoothed targets.
 
     It updates 100 times after every 100 steps, as Stable-Baselines does. Stable-Baselines3's values are
@@ -73,8 +70,8 @@ class TD3(ContinuousAlgorithm):
         return {"n_critics": self.config.n_critics}
 
     def _make_state(self) -> State:
-        self.actor_updater = Updater(Parameters("actor", self.policy.actor), Adam())
-        self.critics_updater = Updater(Parameters("critics", self.policy.critics), Adam())
+        self.actor_updater = Updater(Parameters("actor", self.policy.actor), self._make_optimizer())
+        self.critics_updater = Updater(Parameters("critics", self.policy.critics), self._make_optimizer())
         return self._initial_state(self.actor_updater, self.critics_updater)
 
     def _learn_from(self, batches: ReplayBatch, n_steps: int) -> Mapping[str, Tensor]:
@@ -85,6 +82,7 @@ class TD3(ContinuousAlgorithm):
             **batches,
             **self._critic_noise(n_steps),
             "noise": self._tensors(noise.clip(-limit, limit)),
+            **self._target_draws(n_steps),
         }
         return self._take_rounds(samples, n_steps, self.config.policy_delay)
 
@@ -95,29 +93,14 @@ class TD3(ContinuousAlgorithm):
         actor = self.actor_updater.module(state)
         critics = self.critics_updater.functional(state)
         actions = actor(batch["observations"])
-        values = critics(batch["observations"], actions, first=1, **critic_passes(batch)[2]).squeeze(0)
-        actor_loss = -mean_loss(values, batch.get("weights"))
-        state, _ = self.actor_updater.step(state, actor, actor_loss, rates["learning_rate"])
+        first = 1 if self.config.actor_critics is None else None
+        values = critics(batch["observations"], actions, first=first, **critic_passes(batch)[2])
+        actor_loss = -mean_loss(self._actor_values(values), batch.get("weights"))
+        actor_rate = rates.get("actor_learning_rate", rates["learning_rate"])
+        state, _ = self.actor_updater.step(state, actor, actor_loss, actor_rate)
         state = self.actor_updater.parameters.polyak_update(state, "target_actor", self.config.tau)
         state = self.critics_updater.parameters.polyak_update(state, "target_critics", self.config.tau)
         return StepResult(state, {"actor_loss": actor_loss.detach(), **metrics}, outputs)
-
-    def _critic_steps(self, state: State, rates: Rates, batches: ReplayBatch) -> StepResult:
-        """Take a step of the critics on each batch (steps, batch_size, …)."""
-        losses, means, errors = [], [], []
-        for index in range(len(batches["rewards"])):
-            batch = tree_row(batches, index)
-            targets = self.targets(state, batch)
-            critics = self.critics_updater.module(state)
-            values = critics(batch["observations"], batch["actions"], **critic_passes(batch)[1])
-            loss = mean_loss((values - targets).square().sum(0), batch.get("weights"))
-            state, _ = self.critics_updater.step(state, critics, loss, rates["learning_rate"])
-            losses.append(loss.detach())
-            means.append(values.mean().detach())
-            errors.append(td_errors(batch, (values - targets).abs().mean(0)))
-        metrics = {"critic_loss": torch.stack(losses).mean(), "q_value": torch.stack(means).mean()}
-        outputs = {name: torch.stack([error[name] for error in errors]) for name in errors[0]}
-        return StepResult(state, metrics, outputs)
 
     def targets(self, state: State, batch: ReplayBatch) -> Tensor:
         """Return r + γ·min Q_target(s′, π_target(s′) + ε), (batch,) (algorithm 1 of the paper)."""
@@ -126,8 +109,12 @@ class TD3(ContinuousAlgorithm):
             next_actions = self.actor_updater.functional(state, "target_actor")(next_observations)
             smoothed = (next_actions + batch["noise"]).clamp(-1.0, 1.0)
             target = self.critics_updater.functional(state, "target_critics")
-            next_values = target(next_observations, smoothed, **critic_passes(batch)[0]).amin(0)
-        return self._bootstrapped(batch, next_values)
+            next_values = target(next_observations, smoothed, **critic_passes(batch)[0])
+        return self._bootstrapped(batch, chosen_critics(next_values, batch).amin(0))
+
+    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        errors = values - targets
+        return errors.square().sum(0), errors.abs().mean(0)
 
 
 class HerTD3(TD3):

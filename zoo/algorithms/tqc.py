@@ -31,6 +31,7 @@ class TQCConfig(SACConfig):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.top_quantiles_to_drop_per_net >= self.n_quantiles:
             raise ZooError(
                 f"`algo.top_quantiles_to_drop_per_net={self.top_quantiles_to_drop_per_net}` leaves nothing of"
@@ -79,7 +80,7 @@ class TQC(SAC):
         """
         n_kept = self.config.n_quantiles - self.config.top_quantiles_to_drop_per_net
         pooled = next_values.transpose(0, 1).flatten(1)
-        lowest = pooled.topk(n_kept * self.config.n_critics, largest=False, sorted=False).values
+        lowest = pooled.topk(n_kept * len(next_values), largest=False, sorted=False).values
         return lowest - weighted_log_prob[:, None]
 
     def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -89,7 +90,7 @@ class TQC(SAC):
 
     def _actor_values(self, values: Tensor) -> Tensor:
         """Return the mean (batch,) over all quantiles, the highest included."""
-        return values.mean((0, -1))
+        return values.mean(-1).amin(0) if self.config.actor_critics == "min" else values.mean((0, -1))
 
 
 class HerTQC(TQC):

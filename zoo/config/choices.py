@@ -162,6 +162,13 @@ class Choices:
         if values.get("generator", common["generator"]) != generator:
             config.algo = {key: values[key] for key in values if key in common}
 
+    def _usual_env(self) -> dict[str, Any]:
+        """Return the settings of environments by which the preset differs from its algorithm."""
+        names = lineage(self.algo)
+        classes = [algorithm_class(names[-1], name) for name in names if is_algorithm(names[-1])]
+        usual = next((each.usual_normalize for each in classes if each.usual_normalize), None)
+        return {} if usual is None else {"normalize": {**usual}}
+
     def over_declared(self, config: DictConfig) -> None:
         """Merge a composed config over the chosen names and the declared defaults."""
         declared: dict[str, dict[str, Any]] = {}
@@ -170,7 +177,7 @@ class Choices:
             values = defaults(common_class(algorithm_class(name).config_class))
             declared["algo"] = {"name": name, **preset, **values}
         if self.env is not None:
-            declared["env"] = {"id": self.env, **defaults(section_class("env"))}
+            declared["env"] = {"id": self.env, **defaults(section_class("env")), **self._usual_env()}
         if isinstance(policy := OmegaConf.select(config, "hydra.runtime.choices.policy"), str):
             declared["policy"] = {**defaults(section_class("policy")), "name": policy}
         for section, values in declared.items():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, MutableMapping
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch.func import functional_call
 from torch.optim.adam import adam
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from zoo.errors import ZooError
 from zoo.optim.update_runner import LiveState, State, average, is_concrete
 
 Slots = dict[str, Tensor]  # an optimizer's own tensors
@@ -153,11 +154,16 @@ class Optimizer(ABC):
 
 @dataclass(frozen=True)
 class Adam(Optimizer):
-    """Adam (Kingma and Ba 2015), with epsilon beside the bias-corrected root as in PyTorch."""
+    """Adam (Kingma and Ba 2015), with epsilon beside the bias-corrected root as in PyTorch.
+
+    With ``weight_decay`` it is AdamW (Loshchilov and Hutter 2019): each step first takes that share, times
+    the learning rate, from all parameters.
+    """
 
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
+    weight_decay: float = 0.0
 
     def initial(self, parameters: Tensor) -> Slots:
         """Start with zero moments. The pure form reads the powers of both betas, the other the count.
@@ -175,18 +181,30 @@ class Adam(Optimizer):
         self, parameters: Tensor, gradient: Tensor, slots: Slots, learning_rate: Tensor
     ) -> tuple[Tensor, Slots]:
         """Apply algorithm 1 of the paper, with the bias corrections moved from vectors to scalars."""
-        beta_powers = slots["beta_powers"] * slots["beta_powers"].new_tensor([self.beta1, self.beta2])
-        mean = torch.lerp(slots["mean"], gradient, 1 - self.beta1)
-        square = torch.addcmul(self.beta2 * slots["square"], gradient, gradient, value=1 - self.beta2)
-        mean_correction, square_correction = (1 - beta_powers).to(parameters.dtype)
+        slots, mean_correction, square_correction = self._moved(gradient, slots)
         correction = square_correction.sqrt()
         step_size = not_fused((learning_rate * correction / mean_correction).to(parameters.dtype))
         eps = not_fused(self.eps * correction)
-        parameters = torch.addcdiv(parameters, mean * -step_size, square.sqrt() + eps)
-        count = slots["count"] + 1
-        return parameters, {"mean": mean, "square": square, "beta_powers": beta_powers, "count": count}
+        parameters = self._decayed(parameters, learning_rate)
+        return torch.addcdiv(parameters, slots["mean"] * -step_size, slots["square"].sqrt() + eps), slots
+
+    def _moved(self, gradient: Tensor, slots: Slots) -> tuple[Slots, Tensor, Tensor]:
+        """Return the next slots, and 1 − βᵗ of both, by which the moments are to be divided."""
+        beta_powers = slots["beta_powers"] * slots["beta_powers"].new_tensor([self.beta1, self.beta2])
+        mean = torch.lerp(slots["mean"], gradient, 1 - self.beta1)
+        square = torch.addcmul(self.beta2 * slots["square"], gradient, gradient, value=1 - self.beta2)
+        mean_correction, square_correction = (1 - beta_powers).to(gradient.dtype)
+        new = {"mean": mean, "square": square, "beta_powers": beta_powers, "count": slots["count"] + 1}
+        return new, mean_correction, square_correction
+
+    def _decayed(self, parameters: Tensor, learning_rate: Tensor) -> Tensor:
+        if not self.weight_decay:
+            return parameters
+        return parameters * not_fused(1 - learning_rate * self.weight_decay).to(parameters.dtype)
 
     def step_(self, parameters: Tensor, gradient: Tensor, slots: Slots, learning_rate: Tensor) -> None:
+        if self.weight_decay:
+            parameters.mul_(1 - learning_rate * self.weight_decay)
         slots["beta_powers"].mul_(slots["beta_powers"].new_tensor([self.beta1, self.beta2]))
         adam(
             *([parameters], [gradient], [slots["mean"]], [slots["square"]], [], [slots["count"]]),
@@ -199,6 +217,52 @@ class Adam(Optimizer):
             eps=self.eps,
             maximize=False,
         )
+
+
+@dataclass(frozen=True)
+class RAdam(Adam):
+    """Rectified Adam (Liu et al. 2020, https://arxiv.org/abs/1908.03265).
+
+    Its first steps are those of momentum alone, until the squares of five gradients, so to say, are known;
+    then the step grows with the number of squares.
+    """
+
+    def step(
+        self, parameters: Tensor, gradient: Tensor, slots: Slots, learning_rate: Tensor
+    ) -> tuple[Tensor, Slots]:
+        """Apply algorithm 2 of the paper, with epsilon where PyTorch has it."""
+        slots, mean_correction, square_correction = self._moved(gradient, slots)
+        most = 2 / (1 - self.beta2) - 1
+        power = slots["beta_powers"][1]
+        length = most - 2 * slots["count"] * power / (1 - power)
+        share = (length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length)
+        rectification = share.clamp(min=0.0).sqrt().to(gradient.dtype)
+        scale = rectification * square_correction.sqrt() / (slots["square"].sqrt() + self.eps)
+        scale = torch.where(length > 5, scale, torch.ones_like(scale))
+        step_size = not_fused((learning_rate / mean_correction).to(parameters.dtype))
+        parameters = self._decayed(parameters, learning_rate)
+        return parameters - step_size * slots["mean"] * scale, slots
+
+    def step_(self, parameters: Tensor, gradient: Tensor, slots: Slots, learning_rate: Tensor) -> None:
+        moved, new = self.step(parameters, gradient, slots, learning_rate)
+        parameters.copy_(moved)
+        for name, tensor in new.items():
+            slots[name].copy_(tensor)
+
+
+OPTIMIZERS = ("adam", "adamw", "radam")
+ADAMW_DECAY = 0.01
+
+
+def adam_like(name: str, betas: Sequence[float], weight_decay: float | None) -> Adam:
+    """Return the optimizer of this name in `OPTIMIZERS`. Raises `ZooError` for a decay without adamw."""
+    if weight_decay and name != "adamw":
+        raise ZooError(f"`algo.weight_decay={weight_decay}` needs `algo.optimizer=adamw`")
+    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+        raise ZooError(f"`algo.betas={list(betas)}`: expected two numbers of at least 0 and below 1")
+    decay = ADAMW_DECAY if weight_decay is None and name == "adamw" else weight_decay or 0.0
+    kind = RAdam if name == "radam" else Adam
+    return kind(beta1=betas[0], beta2=betas[1], weight_decay=decay)
 
 
 @dataclass(frozen=True)
@@ -274,9 +338,13 @@ class Updater:
 
     def initial_state(self) -> State:
         """Return the live parameters and statistics, the module's own, and the optimizer's tensors."""
+        slots = self.initial_slots()
+        return State({self.parameters.name: self.parameters.flat, **slots, **self.parameters.statistics})
+
+    def initial_slots(self) -> dict[str, Tensor]:
+        """Return the optimizer's tensors before the first step, by their names in the state."""
         slots = self.optimizer.initial(self.parameters.flat)
-        named = {name: slots[slot] for slot, name in self._slot_names.items()}
-        return State({self.parameters.name: self.parameters.flat, **named, **self.parameters.statistics})
+        return {name: slots[slot] for slot, name in self._slot_names.items()}
 
     def module(self, state: State) -> FunctionalModule:
         """Return the network with the parameters in ``state``, and the tensors to differentiate by."""

@@ -36,7 +36,7 @@ from zoo.policies.actor_critic import ActionValuePolicy, ActorCritic, PolicyInpu
 from zoo.policies.continuous import DeterministicActor, LinearPolicy, SquashedActor
 from zoo.policies.distributions import ActionDistribution
 from zoo.policies.encoders import VectorEncoder
-from zoo.policies.networks import ACTIVATION_CLASSES, NORM_EPS, BatchRenorm, Mlp
+from zoo.policies.networks import ACTIVATION_CLASSES, NORM_EPS, BatchRenorm, Mlp, ResidualBlock, ResidualMlp
 from zoo.policies.q_networks import QNetwork, QuantileNetwork
 
 CALLS_BEFORE_A_GRAPH = 10
@@ -219,7 +219,8 @@ _ACTOR_CRITICS = (ActorCritic, ActionValuePolicy, StochasticDuelingPolicy)
 _ACTORS = (SquashedActor, DeterministicActor, LinearPolicy)
 _LOGIT_HEADS = (heads.Categorical, heads.MultiCategorical, heads.Bernoulli)
 _KNOWN = {
-    *(VectorEncoder, Mlp, nn.Linear, nn.LayerNorm, BatchRenorm, nn.Tanh, nn.ReLU, *_LOGIT_HEADS),
+    *(VectorEncoder, Mlp, ResidualMlp, ResidualBlock, nn.Linear, nn.LayerNorm, BatchRenorm, nn.Identity),
+    *(nn.Tanh, nn.ReLU, *_LOGIT_HEADS),
     *(heads.Deterministic, heads.UnboundedDeterministic, heads.DiagonalGaussian, heads.SquashedGaussian),
 }
 
@@ -289,6 +290,10 @@ def _layer(layer: Any) -> ArrayFunction:
         return _layer_norm(layer)
     if isinstance(layer, BatchRenorm):
         return _batch_renorm(layer)
+    if isinstance(layer, nn.Identity):
+        return lambda values: values
+    if isinstance(layer, ResidualBlock):
+        return _residual([_layer(part) for part in layer.children()])
     if isinstance(layer, _LOGIT_HEADS):
         return _layer(layer.logits)
     if isinstance(layer, heads.Deterministic):
@@ -318,6 +323,17 @@ def _linear(layer: nn.Linear) -> ArrayFunction:
         return result
 
     return linear
+
+
+def _residual(parts: list[ArrayFunction]) -> ArrayFunction:
+    def residual(values: Array) -> Array:
+        change = values
+        for part in parts:
+            change = part(change)
+        change += values
+        return change
+
+    return residual
 
 
 def _layer_norm(layer: nn.LayerNorm) -> ArrayFunction:

@@ -13,8 +13,7 @@ RECURRENT_FIELDS = ("recurrent", "lstm_hidden_size", "n_lstm_layers", "lstm_laye
 
 ACTIVATIONS = ("tanh", "relu", "elu", "gelu", "leaky_relu", "silu")
 
-
-TRUNK_NAMES = ("plain",)
+BLOCKS = ("plain", "residual")
 
 NORMS = ("none", "layer", "batch", "batch_renorm")
 
@@ -24,7 +23,8 @@ class ActorConfig:
     """Fields of one network that override the whole policy's; null: the policy's value."""
 
     net_arch: list[int] | None = hyperparameter(None, "hidden layers after the encoder")
-    trunk: str | None = hyperparameter(None, "form of the hidden layers", choices=TRUNK_NAMES)
+    block: str | None = hyperparameter(None, "form of the hidden layers", choices=BLOCKS)
+    expansion: int | None = hyperparameter(None, "width within a residual block, in widths of it", ge=1)
     activation: str | None = hyperparameter(None, "non-linearity between hidden layers", choices=ACTIVATIONS)
     layer_norm: bool | None = hyperparameter(None, "layer normalisation before each activation")
     norm: str | None = hyperparameter(None, "normalisation of hidden layers", choices=NORMS)
@@ -58,7 +58,13 @@ class PolicyConfig:
     net_arch: list[int] | dict[str, list[int]] | None = hyperparameter(
         None, "hidden layers after the encoder, for all networks, or by network: {shared, pi, vf} or {pi, qf}"
     )
-    trunk: str = hyperparameter("plain", "form of the hidden layers", choices=TRUNK_NAMES)
+    block: str = hyperparameter(
+        "plain",
+        "form of the hidden layers: plain, or residual (SimBa): a block of two layers for each width of"
+        " net_arch, which are equal",
+        choices=BLOCKS,
+    )
+    expansion: int = hyperparameter(4, "width within a residual block, in widths of it", ge=1)
     activation: str | None = hyperparameter(
         None, "non-linearity between hidden layers; null: the algorithm's", choices=ACTIVATIONS
     )
@@ -203,6 +209,19 @@ PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
     "CnnLnLstmPolicy": (
         "A layer-normalised LSTM after the convolutions of the Nature paper on DQN.",
         {"encoder": "cnn", **_LN_LSTM},
+    ),
+    "DroQPolicy": (
+        "Fully connected networks; dropout and layer normalisation in the critics.",
+        {"critic": CriticConfig(norm="layer", dropout=0.01)},
+    ),
+    "SimbaPolicy": (
+        "Residual networks with layer normalisation, for normalised observations.",
+        {
+            "block": "residual",
+            "ortho_init": True,
+            "actor": ActorConfig(net_arch=[128]),
+            "critic": CriticConfig(net_arch=[512, 512]),
+        },
     ),
     "MultiInputLstmPolicy": ("An LSTM after dictionaries of vectors and images.", {**_MULTI, **_LSTM}),
 }

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from zoo.buffers.arrays import Array
 from zoo.envs.spaces import Space
+from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
 from zoo.policies.distributions import (
     ActionDistribution,
@@ -152,6 +153,8 @@ class ContinuousCritics(nn.Module):
     ) -> None:
         super().__init__()
         config, self.dropout = config.of("critic"), 0.0 if config.critic is None else config.critic.dropout
+        if self.dropout and config.block != "plain":
+            raise ZooError("`policy.critic.dropout` needs plain hidden layers: policy.critic.block=plain")
         self.encoder = make_encoder(observation_space, config, ortho_init=bool(config.ortho_init))
         size = self.encoder.features_dim + math.prod(action_space.shape or ())
         hidden = layer_sizes(config, ("pi", "qf"), list(widths))["qf"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from zoo.errors import ZooError
-from zoo.policies.config import ACTIVATIONS, TRUNK_NAMES, PolicyConfig
+from zoo.policies.config import ACTIVATIONS, BLOCKS, PolicyConfig
 
 NORM_MOMENTUM, NORM_EPS = 0.01, 1e-3
 """How far running statistics go towards a batch's, and what is added to variances, as in CrossQ."""
@@ -82,18 +82,14 @@ class Mlp(nn.Sequential):
         self, config: PolicyConfig, size: int, hidden: Sequence[int], output: int | None, activation: str
     ) -> None:
         norm, input_size = config.hidden_norm, size
-        warmup_steps = config.renorm_warmup_steps if norm == "batch_renorm" else None
-        batch_norm = partial(BatchRenorm, warmup_steps=warmup_steps)
-        layers: list[nn.Module] = []
-        if config.norm_input and norm != "none":
-            layers.append(nn.LayerNorm(size) if norm == "layer" else batch_norm(size))
+        layers: list[nn.Module] = [make_norm(config, size)] if config.norm_input and norm != "none" else []
         for width in hidden:
             layers.append(nn.Linear(size, width))
             if norm == "layer":
-                layers.append(nn.LayerNorm(width))
+                layers.append(make_norm(config, width))
             layers.append(ACTIVATION_CLASSES[config.activation or activation]())
             if norm in ("batch", "batch_renorm"):
-                layers.append(batch_norm(width))
+                layers.append(make_norm(config, width))
             size = width
         if output is not None:
             layers.append(nn.Linear(size, output))
@@ -112,15 +108,65 @@ class Mlp(nn.Sequential):
         return values
 
 
-TRUNKS = dict(zip(TRUNK_NAMES, (Mlp,), strict=True))
-"""The forms of hidden layers that `policy.trunk` names."""
+class ResidualBlock(nn.Module):
+    """x + W₂·relu(W₁·norm(x)), between them ``expansion`` times as wide as outside."""
+
+    def __init__(self, config: PolicyConfig, width: int, activation: str) -> None:
+        super().__init__()
+        self.norm = make_norm(config, width)
+        self.expand = nn.Linear(width, config.expansion * width)
+        self.activation = ACTIVATION_CLASSES[config.activation or activation]()
+        self.contract = nn.Linear(config.expansion * width, width)
+
+    def forward(self, values: Tensor) -> Tensor:
+        return values + self.contract(self.activation(self.expand(self.norm(values))))
+
+
+class ResidualMlp(Mlp):
+    """The network of SimBa (Lee et al. 2025, https://arxiv.org/abs/2410.09754), arguments as of `Mlp`.
+
+    A linear layer, a `ResidualBlock` for each of the ``hidden`` widths, which are equal, a norm, and the
+    output layer. The norm is layer normalisation unless the config names another.
+    """
+
+    def __init__(
+        self, config: PolicyConfig, size: int, hidden: Sequence[int], output: int | None, activation: str
+    ) -> None:
+        if len(set(hidden)) != 1:
+            raise ZooError(
+                f"`policy.net_arch={list(hidden)}` with block=residual: expected equal widths, one a block"
+            )
+        if config.norm is None:
+            config = replace(config, norm="layer")
+        width = hidden[0]
+        layers = [make_norm(config, size)] if config.norm_input and config.norm != "none" else []
+        layers.append(nn.Linear(size, width))
+        layers += [ResidualBlock(config, width, activation) for _ in hidden]
+        layers.append(make_norm(config, width))
+        if output is not None:
+            layers.append(nn.Linear(width, output))
+        nn.Sequential.__init__(self, *layers)
+        self.input_size, self.output_size = size, width if output is None else output
+        self.hidden = list(hidden)
+
+
+def make_norm(config: PolicyConfig, size: int) -> nn.Module:
+    """Return the normalisation that a config names, of the last dimension, of this size."""
+    kind = config.hidden_norm
+    if kind in ("none", "layer"):
+        return nn.LayerNorm(size) if kind == "layer" else nn.Identity()
+    return BatchRenorm(size, config.renorm_warmup_steps if kind == "batch_renorm" else None)
+
+
+TRUNKS = dict(zip(BLOCKS, (Mlp, ResidualMlp), strict=True))
+"""The forms of hidden layers that `policy.block` names."""
 
 
 def make_trunk(
     config: PolicyConfig, size: int, hidden: Sequence[int], output: int | None, activation: str
 ) -> Mlp:
     """Return the layers that ``config`` names, from ``size`` features to the last hidden ones, or outputs."""
-    return TRUNKS[config.trunk](config, size, hidden, output, activation)
+    return TRUNKS[config.block](config, size, hidden, output, activation)
 
 
 def orthogonal(network: nn.Module, gain: float = math.sqrt(2), output_gain: float | None = None) -> None:

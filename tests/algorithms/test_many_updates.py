@@ -1,0 +1,234 @@
+"""Parts of critics that bear many updates, and the presets made of them: DroQ, REDQ, SimBa."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import zoo
+from zoo import REDQ, SAC, TD3, TQC, CrossQ, DroQ, SimBa, ZooError
+from zoo.algorithms.off_policy import chosen_critics, split_by_policy_delay
+from zoo.cli import status_of
+from zoo.policies.config import PolicyConfig
+from zoo.policies.networks import ResidualBlock, make_trunk
+
+SMALL: dict[str, Any] = {"net_arch": [8, 8]}
+SHORT: dict[str, Any] = {"learning_starts": 40, "buffer_size": 200, "batch_size": 16, "seed": 1}
+
+
+def pendulum(algorithm: Any, **options: Any) -> Any:
+    return algorithm(env="Pendulum-v1", compile=False, **{"policy": SMALL, **SHORT, **options})
+
+
+# -- parts -------------------------------------------------------------------------------------------
+
+
+def test_targets_are_of_the_drawn_critics_and_actors_of_all() -> None:
+    values = torch.tensor([[1.0], [5.0], [3.0]])
+    assert chosen_critics(values, {"target_critics": torch.tensor([1, 2])}).amin(0).item() == 3
+    assert chosen_critics(values, {"target_critics": torch.tensor([2, 0])}).amin(0).item() == 1
+    assert chosen_critics(values, {}).amin(0).item() == 1
+    for algorithm in (SAC, TD3):
+        assert pendulum(algorithm, n_critics=3, actor_critics="mean")._actor_values(values).item() == 3
+        assert pendulum(algorithm, n_critics=3, actor_critics="min")._actor_values(values).item() == 1
+    quantiles = torch.tensor([[[0.0, 2.0]], [[4.0, 6.0]], [[2.0, 4.0]]])
+    assert pendulum(TQC, n_critics=3)._actor_values(quantiles).item() == 3
+    assert pendulum(TQC, n_critics=3, actor_critics="min")._actor_values(quantiles).item() == 1
+
+
+@pytest.mark.parametrize("algorithm", [SAC, TD3, TQC, CrossQ])
+def test_target_critics_are_drawn_for_each_gradient_step(algorithm: type[Any]) -> None:
+    model = pendulum(algorithm, n_critics=4, n_target_critics=2)
+    drawn = model._target_draws(500)["target_critics"]
+    assert drawn.shape == (500, 2)
+    assert (drawn[:, 0] != drawn[:, 1]).all()
+    shares = torch.bincount(drawn.flatten(), minlength=4) / 1_000
+    assert (shares - 0.25).abs().max() < 0.06
+    assert pendulum(algorithm, n_critics=4)._target_draws(5) == {}
+
+
+def test_truncated_target_drops_quantiles_of_the_drawn_critics() -> None:
+    model = pendulum(TQC, n_critics=3, n_target_critics=2, n_quantiles=3, top_quantiles_to_drop_per_net=1)
+    values = torch.arange(6.0).reshape(2, 1, 3)
+    assert sorted(model._soft_values(values, torch.zeros(1))[0].tolist()) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((0, 20, 20), [(19, 1, False), (1, 1, True)]),
+        ((18, 4, 20), [(1, 1, False), (1, 1, True), (2, 1, False)]),
+        ((19, 1, 20), [(1, 1, True)]),
+        ((0, 5, 20), [(5, 1, False)]),
+        ((3, 7, 5), [(1, 1, False), (1, 1, True), (4, 1, False), (1, 1, True)]),
+        ((3, 7, 3), [(2, 3, True), (1, 1, False)]),
+    ],
+    ids=str,
+)
+def test_long_rounds_have_their_last_step_apart(arguments: tuple[int, int, int], expected: list[Any]) -> None:
+    assert split_by_policy_delay(*arguments) == expected
+
+
+def test_residual_block_adds_to_its_input() -> None:
+    block = ResidualBlock(PolicyConfig(norm="layer", expansion=2), 3, "relu")
+    rows = torch.randn(5, 3)
+    by_hand = (rows - rows.mean(1, keepdim=True)) / (rows.var(1, correction=0, keepdim=True) + 1e-5).sqrt()
+    hidden = (by_hand @ block.expand.weight.T + block.expand.bias).clamp(min=0.0)
+    expected = rows + hidden @ block.contract.weight.T + block.contract.bias
+    torch.testing.assert_close(block(rows), expected)
+    assert block.expand.weight.shape == (6, 3)
+    for parameter in block.contract.parameters():
+        nn.init.zeros_(parameter)
+    torch.testing.assert_close(block(rows), rows, rtol=0, atol=0)
+    normalized = block.norm(torch.tensor([[3.0, 4.0, 3.5]]))
+    assert normalized[0, 2].abs() < 1e-6
+
+
+def test_residual_layers_have_one_block_for_each_width() -> None:
+    trunk = make_trunk(PolicyConfig(block="residual"), 5, [16, 16], 2, "relu")
+    assert [type(layer).__name__ for layer in trunk] == [
+        *("Linear", "ResidualBlock", "ResidualBlock", "LayerNorm", "Linear")
+    ]
+    assert trunk(torch.zeros(3, 5)).shape == (3, 2)
+    assert trunk[1].expand.weight.shape == (64, 16)
+    without = make_trunk(PolicyConfig(block="residual", norm="none"), 5, [16], None, "tanh")
+    assert not any(isinstance(layer, nn.LayerNorm) for layer in without.modules())
+    assert isinstance(without[1].activation, nn.Tanh)
+    with pytest.raises(ZooError, match=r"net_arch=\[8, 16\]` with block=residual: expected equal widths"):
+        make_trunk(PolicyConfig(block="residual"), 5, [8, 16], 2, "relu")
+
+
+def test_layer_normalisation_by_hand() -> None:
+    layer = ResidualBlock(PolicyConfig(norm="layer"), 2, "relu").norm
+    torch.testing.assert_close(layer(torch.tensor([3.0, 4.0])), torch.tensor([-1.0, 1.0]) * (1 - 2e-5))
+
+
+# -- resets ------------------------------------------------------------------------------------------
+
+
+def vectors(model: Any) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in model.runner.state.items()}
+
+
+@pytest.mark.parametrize("algorithm", [SAC, TD3, TQC, CrossQ])
+def test_reset_draws_networks_anew_and_keeps_buffer_and_temperature(algorithm: type[Any]) -> None:
+    model = pendulum(algorithm, critic_reset_every=100, gradient_steps=2, train_freq=1).learn(99)
+    before, first = vectors(model), model.buffer.columns["observations"][0].copy()
+    model._reset_networks()
+    after = vectors(model)
+    initial = vectors(pendulum(algorithm))
+    for name, tensor in after.items():
+        if name.startswith("temperature"):
+            assert torch.equal(tensor, before[name]), name
+        elif "." in name:
+            assert torch.equal(tensor, initial[name]), name
+            assert not torch.equal(tensor, before[name]), name
+        else:
+            assert (tensor != before[name]).float().mean() > 0.5, name
+    for target, online in model.targets_of.items():
+        assert torch.equal(after[target], after[online])
+    assert len(model.buffer) == 99
+    assert np.array_equal(model.buffer.columns["observations"][0], first)
+
+
+@pytest.mark.parametrize(
+    ("every", "resets"), [(50, [50, 100, 150]), ([60, 130], [60, 130]), ([130, 60, 1_000], [60, 130])]
+)
+def test_resets_come_at_their_steps(every: Any, resets: list[int]) -> None:
+    class Noting(SAC):
+        def _reset_networks(self) -> None:
+            steps.append(self.num_timesteps)
+            super()._reset_networks()
+
+    steps: list[int] = []
+    pendulum(Noting, critic_reset_every=every).learn(190)
+    assert steps == resets
+
+
+def test_resets_depend_on_the_seed_alone() -> None:
+    ends = [vectors(pendulum(SAC, critic_reset_every=60, seed=seed).learn(80))["actor"] for seed in (1, 1, 2)]
+    assert torch.equal(ends[0], ends[1])
+    assert not torch.equal(ends[0], ends[2])
+
+
+# -- presets -----------------------------------------------------------------------------------------
+
+
+def test_presets_have_their_values() -> None:
+    droq = DroQ(env="Pendulum-v1", compile=False)
+    assert (droq.config.gradient_steps, droq.config.policy_delay, droq.config.actor_critics) == (
+        20,
+        20,
+        "mean",
+    )
+    assert droq.policy.critics.dropout == 0.01
+    assert [type(layer).__name__ for layer in [*droq.policy.critics.critics[0]][:3]] == [
+        *("Linear", "LayerNorm", "ReLU")
+    ]
+    assert not any(isinstance(layer, nn.LayerNorm) for layer in droq.policy.actor.modules())
+    narrow = DroQ({"net_arch": [8]}, "Pendulum-v1", compile=False)
+    assert (narrow.policy.critics.dropout, narrow.policy.actor.trunk.hidden) == (0.01, [8])
+    redq = REDQ("MlpPolicy", "Pendulum-v1", compile=False)
+    assert (redq.config.n_critics, redq.config.n_target_critics, redq.config.gradient_steps) == (10, 2, 20)
+    simba = SimBa(env="Pendulum-v1", compile=False)
+    parts = [list(network.modules()) for network in (simba.policy.actor, *simba.policy.critics.critics)]
+    assert [sum(isinstance(part, ResidualBlock) for part in of_network) for of_network in parts] == [1, 2, 2]
+    assert simba.target_entropy == -0.5
+    assert math.exp(simba.policy.temperature.log.item()) == pytest.approx(0.01)
+    assert simba.actor_updater.optimizer.weight_decay == 0.01
+    assert simba.normalizer is not None
+    assert not simba.normalizer.rewards
+    assert simba.normalizer.clip_obs == math.inf
+
+
+def test_simba_normalises_without_clipping_unless_told() -> None:
+    assert zoo.compose("train", ["algo=simba", "env=Pendulum-v1"]).env.normalize["clip_obs"] == math.inf
+    without = zoo.compose("train", ["algo=simba", "env=Pendulum-v1", "env.normalize=false"])
+    assert without.env.normalize is False
+    clipped = zoo.compose("train", ["algo=simba", "env=Pendulum-v1", "env.normalize.clip_obs=5"])
+    assert clipped.env.normalize == {"rewards": False, "clip_obs": 5}
+    assert zoo.compose("train", ["algo=sac", "env=Pendulum-v1"]).env.normalize is False
+
+
+@pytest.mark.parametrize("algorithm", [DroQ, SimBa])
+def test_networks_of_sac_are_refused(algorithm: type[Any]) -> None:
+    with pytest.raises(ZooError, match="with MlpPolicy it is algo=sac"):
+        algorithm("MlpPolicy", "Pendulum-v1")
+    name = algorithm.of_preset
+    with pytest.raises(ZooError, match=f"{name} needs policy={algorithm.usual_policy}"):
+        zoo.compose("train", [f"algo={name}", "env=Pendulum-v1", "policy=MlpPolicy"])
+
+
+# -- bad input ---------------------------------------------------------------------------------------
+
+WRONG = {
+    "algo=sac algo.n_target_critics=3": "algo.n_target_critics=3` of `algo.n_critics=2`",
+    "algo=sac algo.learning_starts=500 algo.critic_reset_every=400": "algo.critic_reset_every=400`: nothing",
+    "algo=tqc algo.learning_starts=500 algo.critic_reset_every=[900,400]": "algo.learning_starts=500",
+    "algo=td3 algo.weight_decay=0.1": "algo.weight_decay=0.1` needs `algo.optimizer=adamw",
+    "algo=ddpg algo.betas=[0.9]": "algo.betas=[0.9]`: expected two numbers",
+    "algo=sac algo.betas=[0.9,1]": "expected two numbers of at least 0 and below 1",
+    "algo=sac algo.optimizer=sgd": "algo.optimizer",
+    "algo=sac algo.actor_critics=max": "algo.actor_critics",
+    "algo=sac policy.critic.dropout=1": "policy.critic.dropout",
+    "algo=sac algo.target_entropy=half": "algo.target_entropy=half`: expected a number, auto, or",
+    "algo=sac policy.critic.block=residual policy.critic.net_arch=[8,16]": "expected equal widths",
+    "algo=simba policy.critic.dropout=0.1": "needs plain hidden layers",
+}
+
+
+@pytest.mark.parametrize("given", WRONG)
+def test_wrong_values_name_their_key(
+    given: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert status_of(["train", "env=Pendulum-v1", "tuned=none", "n_timesteps=6000", *given.split()]) == 2
+    error = capsys.readouterr().err
+    assert WRONG[given] in error
+    assert error.count("\n") <= 3

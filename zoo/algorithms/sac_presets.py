@@ -1,0 +1,90 @@
+"""SAC with critics that bear many updates: DroQ, REDQ and SimBa, which are other values of its fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from zoo.algorithms.arguments import Policy
+from zoo.algorithms.sac import SAC, SACConfig
+from zoo.config.fields import with_defaults
+from zoo.errors import ZooError
+from zoo.policies.config import PolicyConfig
+
+
+class SACWithNetworks(SAC):
+    """A preset whose networks are those of its `usual_policy`, with other fields where a dictionary has them."""
+
+    def __init__(
+        self, policy: Policy | None = None, env: Any = None, learning_rate: Any = None, **options: Any
+    ) -> None:
+        if isinstance(policy, Mapping):
+            policy = {"name": self.usual_policy, **policy}
+        super().__init__(self.usual_policy if policy is None else policy, env, learning_rate, **options)
+        if options.get("config") is None:  # agents that were saved act as they do
+            self.check_policy(self.policy_config)
+
+    @classmethod
+    def check_policy(cls, policy: PolicyConfig) -> None:
+        """Raise `ZooError` for the networks of SAC."""
+        if policy.name == "MlpPolicy" and policy._target_ is None:
+            raise ZooError(f"{cls.of_preset} needs policy={cls.usual_policy}; with MlpPolicy it is algo=sac")
+
+
+@dataclass
+@with_defaults(
+    buffer_size=1_000_000,
+    batch_size=256,
+    learning_starts=5_000,
+    gradient_steps=20,
+    policy_delay=20,
+    actor_critics="mean",
+)
+class DroQConfig(SACConfig):
+    """Hyperparameters of DroQ."""
+
+
+class DroQ(SACWithNetworks):
+    """SAC with 20 updates a step, by critics with dropout and layer normalisation (Hiraoka et al. 2022)."""
+
+    of_preset = "droq"
+    usual_policy = "DroQPolicy"
+    config_class = DroQConfig
+
+
+@dataclass
+@with_defaults(n_critics=10, n_target_critics=2)
+class REDQConfig(DroQConfig):
+    """Hyperparameters of REDQ."""
+
+
+class REDQ(SAC):
+    """SAC with 20 updates a step, whose targets are of two of ten critics (Chen et al. 2021)."""
+
+    of_preset = "redq"
+    config_class = REDQConfig
+
+
+@dataclass
+@with_defaults(
+    learning_rate=1e-4,
+    buffer_size=1_000_000,
+    batch_size=256,
+    learning_starts=5_000,
+    gradient_steps=2,
+    optimizer="adamw",
+    ent_coef="auto_0.01",
+    target_entropy="auto_0.5",
+)
+class SimBaConfig(SACConfig):
+    """Hyperparameters of SimBa."""
+
+
+class SimBa(SACWithNetworks):
+    """SAC with residual networks of normalised observations, and two updates a step (Lee et al. 2025)."""
+
+    of_preset = "simba"
+    usual_policy = "SimbaPolicy"
+    usual_normalize: ClassVar[dict[str, Any]] = {"rewards": False, "clip_obs": float("inf")}
+    config_class = SimBaConfig

@@ -408,6 +408,12 @@ class CrossQ(_CrossQ):
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
+        critic_loss (str, default 'mse', one of 'mse', 'categorical'): what critics learn by: mse, the
+            squared error of values; categorical, the cross-entropy of distributions of returns (rewards
+            should be scaled to fit value_range)
+        n_atoms (int, default 101, ≥ 2, ≤ 100000): values that a distribution is over, evenly spaced
+        value_range (list[float], default [-5.0, 5.0]): [low, high], the smallest and largest of these
+            values
         ent_coef (float | str, default 'auto', ≥ 0): weight of the entropy; auto: learned, auto_0.1:
             learned from that value on
         target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
@@ -452,6 +458,9 @@ class CrossQ(_CrossQ):
         critic_reset_every: int | list[int] | None = None,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
+        critic_loss: str = "mse",
+        n_atoms: int = 101,
+        value_range: list[float] = ...,
         ent_coef: float | str = "auto",
         target_entropy: float | str = "auto",
         use_sde_at_warmup: bool = False,
@@ -650,6 +659,12 @@ class DroQ(_DroQ):
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
+        critic_loss (str, default 'mse', one of 'mse', 'categorical'): what critics learn by: mse, the
+            squared error of values; categorical, the cross-entropy of distributions of returns (rewards
+            should be scaled to fit value_range)
+        n_atoms (int, default 101, ≥ 2, ≤ 100000): values that a distribution is over, evenly spaced
+        value_range (list[float], default [-5.0, 5.0]): [low, high], the smallest and largest of these
+            values
         ent_coef (float | str, default 'auto', ≥ 0): weight of the entropy; auto: learned, auto_0.1:
             learned from that value on
         target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
@@ -697,6 +712,9 @@ class DroQ(_DroQ):
         critic_reset_every: int | list[int] | None = None,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
+        critic_loss: str = "mse",
+        n_atoms: int = 101,
+        value_range: list[float] = ...,
         ent_coef: float | str = "auto",
         target_entropy: float | str = "auto",
         target_update_interval: int = 1,
@@ -1140,6 +1158,12 @@ class REDQ(_REDQ):
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
+        critic_loss (str, default 'mse', one of 'mse', 'categorical'): what critics learn by: mse, the
+            squared error of values; categorical, the cross-entropy of distributions of returns (rewards
+            should be scaled to fit value_range)
+        n_atoms (int, default 101, ≥ 2, ≤ 100000): values that a distribution is over, evenly spaced
+        value_range (list[float], default [-5.0, 5.0]): [low, high], the smallest and largest of these
+            values
         ent_coef (float | str, default 'auto', ≥ 0): weight of the entropy; auto: learned, auto_0.1:
             learned from that value on
         target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
@@ -1187,6 +1211,9 @@ class REDQ(_REDQ):
         critic_reset_every: int | list[int] | None = None,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
+        critic_loss: str = "mse",
+        n_atoms: int = 101,
+        value_range: list[float] = ...,
         ent_coef: float | str = "auto",
         target_entropy: float | str = "auto",
         target_update_interval: int = 1,
@@ -1306,6 +1333,12 @@ class SAC(_SAC):
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
+        critic_loss (str, default 'mse', one of 'mse', 'categorical'): what critics learn by: mse, the
+            squared error of values; categorical, the cross-entropy of distributions of returns (rewards
+            should be scaled to fit value_range)
+        n_atoms (int, default 101, ≥ 2, ≤ 100000): values that a distribution is over, evenly spaced
+        value_range (list[float], default [-5.0, 5.0]): [low, high], the smallest and largest of these
+            values
         ent_coef (float | str, default 'auto', ≥ 0): weight of the entropy; auto: learned, auto_0.1:
             learned from that value on
         target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
@@ -1353,6 +1386,9 @@ class SAC(_SAC):
         critic_reset_every: int | list[int] | None = None,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
+        critic_loss: str = "mse",
+        n_atoms: int = 101,
+        value_range: list[float] = ...,
         ent_coef: float | str = "auto",
         target_entropy: float | str = "auto",
         target_update_interval: int = 1,
@@ -1402,6 +1438,12 @@ class SimBa(_SimBa):
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
+        critic_loss (str, default 'mse', one of 'mse', 'categorical'): what critics learn by: mse, the
+            squared error of values; categorical, the cross-entropy of distributions of returns (rewards
+            should be scaled to fit value_range)
+        n_atoms (int, default 101, ≥ 2, ≤ 100000): values that a distribution is over, evenly spaced
+        value_range (list[float], default [-5.0, 5.0]): [low, high], the smallest and largest of these
+            values
         ent_coef (float | str, default 'auto_0.01', ≥ 0): weight of the entropy; auto: learned,
             auto_0.1: learned from that value on
         target_entropy (float | str, default 'auto_0.5'): entropy that a learned ent_coef aims at; auto:
@@ -1449,6 +1491,9 @@ class SimBa(_SimBa):
         critic_reset_every: int | list[int] | None = None,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
+        critic_loss: str = "mse",
+        n_atoms: int = 101,
+        value_range: list[float] = ...,
         ent_coef: float | str = "auto_0.01",
         target_entropy: float | str = "auto_0.5",
         target_update_interval: int = 1,
@@ -1500,6 +1545,12 @@ class TD3(_TD3):
         critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps after which
             actor, critics and their optimizers begin anew, each time or at each of a list; the buffer
             and ent_coef stay; null: never [environment steps]
+        critic_loss (str, default 'mse', one of 'mse', 'categorical'): what critics learn by: mse, the
+            squared error of values; categorical, the cross-entropy of distributions of returns (rewards
+            should be scaled to fit value_range)
+        n_atoms (int, default 101, ≥ 2, ≤ 100000): values that a distribution is over, evenly spaced
+        value_range (list[float], default [-5.0, 5.0]): [low, high], the smallest and largest of these
+            values
         target_policy_noise (float, default 0.2, ≥ 0): standard deviation of the noise that smooths the
             actions in targets
         target_noise_clip (float, default 0.5, ≥ 0): largest absolute value of that noise
@@ -1541,6 +1592,9 @@ class TD3(_TD3):
         actor_critics: str | None = None,
         policy_delay: int = 2,
         critic_reset_every: int | list[int] | None = None,
+        critic_loss: str = "mse",
+        n_atoms: int = 101,
+        value_range: list[float] = ...,
         target_policy_noise: float = 0.2,
         target_noise_clip: float = 0.5,
     ) -> None: ...

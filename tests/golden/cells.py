@@ -119,6 +119,8 @@ CELLS = {
     "redq": "",
     "simba": "",
     "sac resets": "algo.critic_reset_every=[90,120] algo.optimizer=radam algo.betas=[0.8,0.99]",
+    "sac categorical": "algo.critic_loss=categorical algo.n_atoms=11 env.normalize={rewards:scaled}",
+    "td3 categorical": "algo.critic_loss=categorical algo.value_range=[-500,0] algo.n_critics=3",
     "bc": "",
     "bc box": "env=Pendulum-v1 dataset=Pendulum-v1.npz",
     "gail": "",
@@ -215,6 +217,7 @@ COMPILED = ("ppo2", "dqn")
 COMPILED_SLOWLY = (
     "sac",
     "sac resets",
+    "sac categorical",
     "crossq",
     "droq",
     "redq",

@@ -15,7 +15,12 @@ from torch import nn
 import zoo
 from zoo.errors import ZooError
 from zoo.policies.config import ActorConfig, CriticConfig, PolicyConfig
-from zoo.policies.continuous import ContinuousCritics, DeterministicActor, QuantileCritics, SquashedActor
+from zoo.policies.continuous import (
+    ContinuousCritics,
+    DeterministicActor,
+    DistributionalCritics,
+    SquashedActor,
+)
 from zoo.policies.q_networks import QNetwork, QuantileNetwork
 
 VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
@@ -195,7 +200,7 @@ def test_critics_with_fields_of_their_own_are_saved(algorithm: Any, tmp_path: Pa
 
 def test_quantiles_come_after_the_leading_dimensions() -> None:
     torch.manual_seed(0)
-    network = QuantileCritics(VECTOR, ACTIONS, PolicyConfig(net_arch=[8]), n_critics=2, n_quantiles=5)
+    network = DistributionalCritics(VECTOR, ACTIONS, PolicyConfig(net_arch=[8]), n_critics=2, n_outputs=5)
     observations, actions = torch.randn(4, 3, 3), torch.randn(4, 3, 2)
     quantiles = network(observations, actions)
     assert quantiles.shape == (2, 4, 3, 5)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import Policy
+from zoo.algorithms.categorical import Categorical
 from zoo.algorithms.saving import Attributes, RecurrentState
 from zoo.algorithms.search_space import NET_ARCHS, choices, ranges, searched
 from zoo.buffers.arrays import Array, Arrays
@@ -329,7 +330,7 @@ class OffPolicyAlgorithm(Algorithm):
         """Return rewards plus discounted ``next_values`` (batch, …), which a terminal state has none of."""
         discounts = batch.get("discounts", self.config.gamma) * (1.0 - batch["terminated"])
         rewards = batch["rewards"]
-        if next_values.dim() > 1:
+        if next_values.dim() > 1:  # those of quantiles or atoms
             rewards, discounts = rewards[:, None], discounts[:, None]
         return rewards + discounts * next_values
 
@@ -429,7 +430,7 @@ class ContinuousAlgorithm(OffPolicyAlgorithm):
             state, _ = self.critics_updater.step(state, critics, loss, rates["learning_rate"])
             state = self._move_targets(state, batch)
             losses.append(loss.detach())
-            means.append(values.mean().detach())
+            means.append(self._expected(values).mean().detach())
             errors.append(td_errors(batch, distances))
         metrics = {"critic_loss": torch.stack(losses).mean(), "q_value": torch.stack(means).mean()}
         outputs = {name: torch.stack([error[name] for error in errors]) for name in errors[0]}
@@ -450,6 +451,10 @@ class ContinuousAlgorithm(OffPolicyAlgorithm):
         """Return the critics' losses, and how far their values are from the targets, (batch,) each."""
         raise NotImplementedError
 
+    def _expected(self, values: Tensor) -> Tensor:
+        """Return the expected returns of what the critics' outputs mean."""
+        return values
+
     def _move_targets(self, state: State, batch: ReplayBatch) -> State:
         """Return the state with targets moved after a step of the critics alone."""
         return state
@@ -459,9 +464,10 @@ class ContinuousAlgorithm(OffPolicyAlgorithm):
 
 
 class SeveralCriticsAlgorithm(ContinuousAlgorithm):
-    """Has several critics of the same form."""
+    """Has several critics of the same form, of values, or with ``distribution`` of distributions."""
 
     config: SeveralCriticsConfig
+    distribution: Categorical | None = None
 
     def _target_draws(self, n_steps: int) -> dict[str, Tensor]:
         """Return rows with the critics (n_target_critics,) of each step's targets, where not all are used."""
@@ -471,8 +477,21 @@ class SeveralCriticsAlgorithm(ContinuousAlgorithm):
         orders = self.rng.permuted(np.tile(np.arange(n_critics), (n_steps, 1)), axis=1)
         return {"target_critics": self._tensors(orders[:, :n_drawn])}
 
+    def _expected(self, values: Tensor) -> Tensor:
+        return values if self.distribution is None else self.distribution.expected(values)
+
+    def _distribution_targets(self, batch: ReplayBatch, logits: Tensor, cost: Tensor | float) -> Tensor:
+        """Return the target distributions (batch, atoms), of next ones' logits (critics, batch, atoms).
+
+        They are those of the critic that expects the least, whose returns lose ``cost`` (batch, 1).
+        """
+        assert self.distribution is not None
+        returns = self._bootstrapped(batch, self.distribution.atoms[None].to(logits.dtype) - cost)
+        return self.distribution.projected(self.distribution.smallest(logits), returns)
+
     def _actor_values(self, values: Tensor) -> Tensor:
         """Return the value (batch,) that the actor maximises."""
+        values = self._expected(values)
         return values.mean(0) if self.config.actor_critics == "mean" else values.amin(0)
 
     def update(self) -> None:

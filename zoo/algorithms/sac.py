@@ -18,6 +18,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.algorithms.arguments import SdeConfig, sde_options
+from zoo.algorithms.categorical import CategoricalConfig, distribution_of
 from zoo.algorithms.off_policy import (
     HINDSIGHT,
     ReplayBatch,
@@ -35,15 +36,15 @@ from zoo.optim.update_runner import Rates, State, StepResult, tree_row
 from zoo.policies.config import PolicyConfig
 from zoo.policies.continuous import (
     OFF_POLICY_WIDTHS,
-    ContinuousCritics,
     LogEntropyCoefficient,
     SquashedActor,
+    make_critics,
 )
 from zoo.policies.exploration import Exploration, StochasticExploration
 
 
 @dataclass
-class SACConfig(SdeConfig, SeveralCriticsConfig):
+class SACConfig(CategoricalConfig, SdeConfig, SeveralCriticsConfig):
     """Hyperparameters of SAC."""
 
     ent_coef: float | str = hyperparameter(
@@ -77,12 +78,13 @@ class SACPolicy(nn.Module):
         *,
         n_critics: int,
         ent_coef: float,
+        n_atoms: int | None = None,
         use_sde: bool = False,
     ) -> None:
         super().__init__()
         spaces_and_config = observation_space, action_space, config
         self.actor = SquashedActor(*spaces_and_config, use_sde=use_sde)
-        self.critics = ContinuousCritics(*spaces_and_config, n_critics=n_critics, widths=self.critic_widths)
+        self.critics = make_critics(*spaces_and_config, n_critics, n_atoms, self.critic_widths)
         self.temperature = LogEntropyCoefficient(ent_coef)
 
 
@@ -99,8 +101,10 @@ class SAC(SeveralCriticsAlgorithm):
 
     def _policy_options(self) -> dict[str, Any]:
         start, self.learns_ent_coef = _entropy_coefficient(self.config.ent_coef)
+        self.distribution = distribution_of(self.config, self.device)
+        atoms = {} if self.distribution is None else {"n_atoms": self.config.n_atoms}
         sde = sde_options(self.config.use_sde, self.action_space)
-        return {"ent_coef": start, "n_critics": self.config.n_critics, **sde}
+        return {"ent_coef": start, "n_critics": self.config.n_critics, **atoms, **sde}
 
     def _make_state(self) -> State:
         target = self.config.target_entropy
@@ -187,8 +191,10 @@ class SAC(SeveralCriticsAlgorithm):
 
     def _soft_targets(self, batch: ReplayBatch, values: Tensor, weighted_log_prob: Tensor) -> Tensor:
         """Return the targets of next values (critics, batch, …)."""
-        soft = self._soft_values(chosen_critics(values, batch), weighted_log_prob)
-        return self._bootstrapped(batch, soft)
+        values = chosen_critics(values, batch)
+        if self.distribution is not None:
+            return self._distribution_targets(batch, values, weighted_log_prob[:, None])
+        return self._bootstrapped(batch, self._soft_values(values, weighted_log_prob))
 
     # What the critics' values (critics, batch) mean: all that differs where these are distributions.
 
@@ -197,6 +203,8 @@ class SAC(SeveralCriticsAlgorithm):
         return next_values.amin(0) - weighted_log_prob
 
     def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        if self.distribution is not None:
+            return self.distribution.losses_and_errors(values, targets)
         errors = values - targets
         return 0.5 * errors.square().sum(0), errors.abs().mean(0)  # J_Q (equation 5)
 

@@ -14,7 +14,7 @@ from zoo.policies.config import PolicyConfig
 
 
 class SACWithNetworks(SAC):
-    """A preset whose networks are those of its `usual_policy`, with other fields where a dictionary has them."""
+    """A preset whose networks are those of its `usual_policy`, with the fields of a dictionary."""
 
     def __init__(
         self, policy: Policy | None = None, env: Any = None, learning_rate: Any = None, **options: Any

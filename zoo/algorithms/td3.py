@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
+from zoo.algorithms.categorical import CategoricalConfig, distribution_of
 from zoo.algorithms.off_policy import (
     HINDSIGHT,
     NOISES,
@@ -35,7 +36,7 @@ from zoo.policies.continuous import DeterministicPolicy
 
 @dataclass
 @with_defaults(batch_size=128, train_freq=100, gradient_steps=100, policy_delay=2)
-class TD3Config(SeveralCriticsConfig):
+class TD3Config(CategoricalConfig, SeveralCriticsConfig):
     """Hyperparameters of TD3; after ``policy_delay`` steps of the critics all targets move, too."""
 
     target_policy_noise: float = hyperparameter(
@@ -67,7 +68,9 @@ class TD3(SeveralCriticsAlgorithm):
     policy: TD3Policy
 
     def _policy_options(self) -> dict[str, Any]:
-        return {"n_critics": self.config.n_critics}
+        self.distribution = distribution_of(self.config, self.device)
+        atoms = {} if self.distribution is None else {"n_atoms": self.config.n_atoms}
+        return {"n_critics": self.config.n_critics, **atoms}
 
     def _make_state(self) -> State:
         self.actor_updater = Updater(Parameters("actor", self.policy.actor), self._make_optimizer())
@@ -110,9 +113,14 @@ class TD3(SeveralCriticsAlgorithm):
             smoothed = (next_actions + batch["noise"]).clamp(-1.0, 1.0)
             target = self.critics_updater.functional(state, "target_critics")
             next_values = target(next_observations, smoothed, **critic_passes(batch)[0])
-        return self._bootstrapped(batch, chosen_critics(next_values, batch).amin(0))
+        next_values = chosen_critics(next_values, batch)
+        if self.distribution is not None:
+            return self._distribution_targets(batch, next_values, 0.0)
+        return self._bootstrapped(batch, next_values.amin(0))
 
     def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        if self.distribution is not None:
+            return self.distribution.losses_and_errors(values, targets)
         errors = values - targets
         return errors.square().sum(0), errors.abs().mean(0)
 

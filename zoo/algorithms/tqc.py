@@ -7,7 +7,7 @@ of all critics together, less the highest ones: the more are dropped, the lower 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -17,7 +17,7 @@ from zoo.algorithms.sac import SAC, SACConfig, SACPolicy
 from zoo.algorithms.search_space import ranges, searched
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.errors import ZooError
-from zoo.policies.continuous import QuantileCritics
+from zoo.policies.continuous import DistributionalCritics
 
 
 @dataclass
@@ -29,6 +29,10 @@ class TQCConfig(SACConfig):
     top_quantiles_to_drop_per_net: int = hyperparameter(
         2, "highest quantiles that targets do without, for each critic", ge=0
     )
+
+    critic_loss: ClassVar[str] = "mse"  # type: ignore[misc]
+    n_atoms: ClassVar[None] = None  # type: ignore[assignment,misc]
+    value_range: ClassVar[None] = None  # type: ignore[assignment,misc]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,7 +55,7 @@ class TQCPolicy(SACPolicy):
         use_sde: bool = False,
     ) -> None:
         super().__init__(*spaces_and_config, n_critics=n_critics, ent_coef=ent_coef, use_sde=use_sde)
-        self.critics = QuantileCritics(*spaces_and_config, n_critics=n_critics, n_quantiles=n_quantiles)
+        self.critics = DistributionalCritics(*spaces_and_config, n_critics=n_critics, n_outputs=n_quantiles)
 
 
 class TQC(SAC):

@@ -32,7 +32,12 @@ class NormalizeConfig:
     """Running normalisation of observations and rewards."""
 
     observations: bool = hyperparameter(True, "normalise observations (images and discrete ones never are)")
-    rewards: bool = hyperparameter(True, "divide rewards by the standard deviation of the running return")
+    rewards: bool | str = hyperparameter(
+        True,
+        "divide rewards by the standard deviation of the running return; scaled: and by more, where the"
+        " largest return would exceed return_bound, without clipping",
+    )
+    return_bound: float = hyperparameter(5.0, "largest absolute return of scaled rewards", gt=0)
     clip_obs: float = hyperparameter(10.0, "largest absolute normalised observation", gt=0)
     clip_reward: float = hyperparameter(10.0, "largest absolute normalised reward", gt=0)
     epsilon: float = hyperparameter(1e-8, "added to the variance before its root is taken", gt=0)
@@ -165,6 +170,8 @@ def normalize_config(config: EnvConfig) -> NormalizeConfig | None:
         return None
     values = config.normalize if isinstance(config.normalize, dict) else {}
     normalize = build(NormalizeConfig, values, "env.normalize")
+    if isinstance(normalize.rewards, str) and normalize.rewards != "scaled":
+        raise ZooError(f"`env.normalize.rewards={normalize.rewards}`: expected true, false or scaled")
     return normalize if normalize.observations or normalize.rewards else None
 
 

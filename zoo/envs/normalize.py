@@ -27,6 +27,8 @@ INITIAL_COUNT = 1e-4
 
 SB3_OPTIONS = {"norm_obs": "observations", "norm_reward": "rewards", "norm_obs_keys": "keys"}
 
+SCALED = "scaled"
+
 _NUMBERS = ("clip_obs", "clip_reward", "epsilon", "gamma")
 
 
@@ -76,7 +78,8 @@ class Normalizer(RefusesNames):
     """Statistics of observations and of the discounted return, and the normalisation by them.
 
     Observations: (o − mean) / sqrt(var + ε), clipped. Rewards: r / sqrt(var of R + ε), clipped, where
-    R ← γR + r runs along each environment; the mean is not subtracted, so a reward keeps its sign.
+    R ← γR + r runs along each environment; the mean is not subtracted, so a reward keeps its sign. `SCALED`
+    rewards: r / max(sqrt(var of R + ε), largest |R| / return_bound), not clipped (Lee et al. 2025).
     Of a Dict observation each key is normalised by itself; images and discrete parts are left as they are.
     """
 
@@ -98,6 +101,7 @@ class Normalizer(RefusesNames):
         self._local: dict[str, RunningMoments] = {}
         """Statistics of this rank since the last `merge_shared`, where ranks share theirs."""
         self.returns = np.zeros(num_envs)
+        self.return_bound, self.largest_return = config.return_bound, 0.0
         self._scales: dict[str, tuple[Any, Any]] = {}
 
     @property
@@ -124,6 +128,7 @@ class Normalizer(RefusesNames):
             self.returns = np.zeros(len(rewards))
         self.returns[rows] = self.returns[rows] * self.gamma + np.asarray(rewards, np.float64)[rows]
         self._local.get(RETURN, self.return_moments).update(self.returns[rows])
+        self.largest_return = max(self.largest_return, np.abs(self.returns[rows]).max(initial=0.0))
         self.returns[dones] = 0.0
 
     def update_observations(self, observations: Observations) -> None:
@@ -152,13 +157,20 @@ class Normalizer(RefusesNames):
         """Return rewards divided by the standard deviation of the running return, as float32."""
         if not self.rewards:
             return np.asarray(rewards, dtype=np.float32)
-        scaled = rewards / np.sqrt(self.return_moments.var + self.epsilon)
-        clipped = np.minimum(np.maximum(scaled, -self.clip_reward), self.clip_reward)
-        return np.asarray(clipped, dtype=np.float32)
+        scaled = rewards / self._reward_scale()
+        if self.rewards != SCALED:
+            scaled = np.minimum(np.maximum(scaled, -self.clip_reward), self.clip_reward)
+        return np.asarray(scaled, dtype=np.float32)
+
+    def _reward_scale(self) -> Any:
+        deviation = np.sqrt(self.return_moments.var + self.epsilon)
+        return (
+            max(deviation, self.largest_return / self.return_bound) if self.rewards == SCALED else deviation
+        )
 
     def unnormalize_reward(self, rewards: NDArray[Any]) -> NDArray[Any]:
         """Undo `normalize_rewards` (exact where nothing was clipped)."""
-        return rewards * np.sqrt(self.return_moments.var + self.epsilon) if self.rewards else rewards
+        return rewards * self._reward_scale() if self.rewards else rewards
 
     def normalize_transitions(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Return the batch with observations, those that followed and rewards normalised in place."""
@@ -198,7 +210,7 @@ class Normalizer(RefusesNames):
     def local_statistics(self) -> NDArray[np.float64]:
         """Return the statistics of this rank since the last `merge_shared` as a vector (n,)."""
         parts = [np.ravel(part) for m in self._local.values() for part in (m.count, m.mean, m.squares)]
-        return np.concatenate(parts)
+        return np.concatenate([*parts, [self.largest_return]])
 
     def merge_shared(self, statistics: NDArray[np.float64]) -> None:
         """Merge the `local_statistics` of each rank, (ranks, n), in their order."""
@@ -214,6 +226,7 @@ class Normalizer(RefusesNames):
                 if n := float(row[start]):
                     moments.merge(n, *row[start + 1 : end].reshape(2, *moments.mean.shape))
                 start = end
+            self.largest_return = max(self.largest_return, row[-1])
         self._scales.clear()
 
     def state(self) -> dict[str, Any]:
@@ -222,12 +235,17 @@ class Normalizer(RefusesNames):
         for name, moments in self._named_moments().items():
             arrays |= {f"{name}.{part}": np.array(value) for part, value in vars(moments).items()}
         values = {name: getattr(self, name) for name in ("rewards", *_NUMBERS)}
+        if self.rewards == SCALED:
+            arrays["largest_return"] = np.array(self.largest_return)
+            values["return_bound"] = self.return_bound
         return {"arrays": arrays, "values": {"keys": list(self.moments), **values}}
 
     def load_state(self, tree: Mapping[str, Any]) -> None:
         """Take over what `state` returned, settings and all."""
         arrays, values = tree["arrays"], tree["values"]
-        self.rewards = bool(values["rewards"])
+        self.rewards = values["rewards"]
+        self.return_bound = float(values.get("return_bound", self.return_bound))
+        self.largest_return = float(arrays.get("largest_return", 0.0))
         for name in _NUMBERS:
             setattr(self, name, float(values[name]))
         self.moments = {key: RunningMoments(()) for key in values["keys"]}

@@ -189,17 +189,29 @@ class ContinuousCritics(nn.Module):
         return torch.stack([critic.with_noise(pairs, factor) for critic, factor in parts])
 
 
-class QuantileCritics(ContinuousCritics):
-    """Several distributions of returns of the same form, each as quantiles of equal weight."""
-
-    def __init__(self, *spaces_and_config: Any, n_critics: int, n_quantiles: int) -> None:
-        super().__init__(*spaces_and_config, n_critics=n_critics, n_outputs=n_quantiles)
+class DistributionalCritics(ContinuousCritics):
+    """Several distributions of returns of the same form, each as ``n_outputs`` quantiles or logits."""
 
     def forward(
         self, observations: Any, actions: Tensor, first: int | None = None, noise: Tensor | None = None
     ) -> Tensor:
-        """Return the quantiles for each pair by each critic, (critics, …, quantiles)."""
+        """Return the quantiles or logits for each pair by each critic, (critics, …, n_outputs)."""
         return self.outputs(observations, actions, first, noise)
+
+
+def make_critics(
+    observation_space: Space,
+    action_space: Space,
+    config: PolicyConfig,
+    n_critics: int,
+    n_outputs: int | None,
+    widths: Sequence[int],
+) -> ContinuousCritics:
+    """Return critics of values, or with ``n_outputs`` of distributions."""
+    options: dict[str, Any] = {"n_critics": n_critics, "widths": widths}
+    if n_outputs is None:
+        return ContinuousCritics(observation_space, action_space, config, **options)
+    return DistributionalCritics(observation_space, action_space, config, n_outputs=n_outputs, **options)
 
 
 class LogEntropyCoefficient(nn.Module):
@@ -220,7 +232,10 @@ class LogEntropyCoefficient(nn.Module):
 
 
 class DeterministicPolicy(nn.Module):
-    """Actor and critics (400-300 ReLU by default); ``last_layer_range`` as in `DeterministicActor`."""
+    """Actor and critics (400-300 ReLU by default); ``last_layer_range`` as in `DeterministicActor`.
+
+    With ``n_atoms`` the critics give logits of distributions.
+    """
 
     def __init__(
         self,
@@ -229,12 +244,13 @@ class DeterministicPolicy(nn.Module):
         config: PolicyConfig,
         *,
         n_critics: int,
+        n_atoms: int | None = None,
         last_layer_range: float | None = None,
     ) -> None:
         super().__init__()
         spaces_and_config = observation_space, action_space, config
         self.actor = DeterministicActor(*spaces_and_config, last_layer_range=last_layer_range)
-        self.critics = ContinuousCritics(*spaces_and_config, n_critics=n_critics, widths=DETERMINISTIC_WIDTHS)
+        self.critics = make_critics(*spaces_and_config, n_critics, n_atoms, DETERMINISTIC_WIDTHS)
         if last_layer_range is not None:
             for critic in self.critics.critics:
                 uniform(critic[-1], last_layer_range)  # type: ignore[index]

@@ -137,6 +137,13 @@ WORKS = {
     "ddpg": OFF_POLICY_ON_PENDULUM,
     "td3": OFF_POLICY_ON_PENDULUM,
     "tqc": OFF_POLICY_ON_PENDULUM,
+    "crossq": OFF_POLICY_ON_PENDULUM,
+    "droq": replace(
+        OFF_POLICY_ON_PENDULUM,
+        interval=100,
+        hyperparameters={**OFF_POLICY_ON_PENDULUM.hyperparameters, "gradient_steps": 20, "policy_delay": 20},
+        has_evaluations=False,
+    ),
 }  # fmt: skip
 WORKS["recurrent_ppo"] = replace(
     WORKS["ppo"],
@@ -197,6 +204,7 @@ CONTRIB = {
     "maskable_ppo": "MaskablePPO",
     "trpo": "TRPO",
     "ars": "ARS",
+    "crossq": "CrossQ",
 }
 """Works that SB3-Contrib has, and what it calls them."""
 
@@ -214,6 +222,11 @@ ALGORITHMS = {
 
 FOR_GPUS = [work for work in WORKS if work.startswith(("breakout", "halfcheetah"))]
 """Works that are measured only where they are asked for: `--device cuda --work breakout`."""
+
+NAMES_IN_SBX = {"crossq": "CrossQ", "droq": "SAC"}
+
+DROPOUT_OF_PEERS = {"dropout_rate": 0.01, "layer_norm": True}
+"""What `droq` is for the policy of SBX."""
 
 PEERS = ("sb3", "sbx")
 OF_PICTURES = "zoo-bfloat16"
@@ -272,8 +285,8 @@ def changed(work: Work, arguments: argparse.Namespace) -> Work:
 
 def systems_for(work: str) -> list[str]:
     """Return the systems that have this work's algorithm, or what is nearest to it."""
-    without = {"a2c", *NEAREST_IN_SB3, *ALGORITHMS, *CONTRIB} - {"tqc"}
-    lacking = {"sbx"} if work in without else set()
+    without = {"a2c", *NEAREST_IN_SB3, *ALGORITHMS, *CONTRIB} - {"tqc", "crossq"}
+    lacking = {"sbx"} if work in without else {"sb3"} if work == "droq" else set()
     if WORKS[work].env.startswith("envpool:"):
         lacking.add("sb3")
     if not WORKS[work].has_pictures:
@@ -336,7 +349,7 @@ def train_sbx(work: str, folder: Path, clock: IntervalClock, arguments: argparse
 
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    train_like_sb3(getattr(sbx, work.upper()), work, folder, clock, arguments.seed)
+    train_like_sb3(getattr(sbx, NAMES_IN_SBX.get(work, work.upper())), work, folder, clock, arguments.seed)
 
 
 def train_like_sb3(
@@ -374,7 +387,12 @@ def train_like_sb3(
         env,
         policy_kwargs=None
         if name == "ars"
-        else {"net_arch": work.net_arch, **work.policy, **work.policy_fields},
+        else {
+            "net_arch": work.net_arch,
+            **work.policy,
+            **work.policy_fields,
+            **(DROPOUT_OF_PEERS if name == "droq" else {}),
+        },
         seed=seed,
         **options,
         **work.hyperparameters,
@@ -435,9 +453,10 @@ def train_zoo(work: str, folder: Path, clock: IntervalClock, arguments: argparse
     chosen, name = WORKS[work], ALGORITHMS.get(work, work)
     is_ppo = name in ("ppo", "recurrent_ppo", "maskable_ppo")
     policy = {"name": chosen.policy_name, "net_arch": chosen.net_arch, **chosen.policy_fields}
+    policy |= {"name": "DroQPolicy"} if work == "droq" else {}
     if arguments.system == OF_PICTURES:
         policy["precision"] = "bfloat16"
-    model = algorithm_class("ppo2" if is_ppo else name)(
+    model = algorithm_class(*(("sac", name) if name == "droq" else ("ppo2" if is_ppo else name,)))(
         policy,
         make_vec_env(
             *(chosen.env, ZOO_ENVS.get(work, chosen.n_envs), arguments.seed),

@@ -370,7 +370,7 @@ class CrossQ(_CrossQ):
     """Soft actor-critic with batch renormalisation and no targets, with SB3-Contrib's values.
 
     Hyperparameters:
-        learning_rate (ScheduleValue, default 0.001, ≥ 0): step size of Adam
+        learning_rate (ScheduleValue, default 0.001, ≥ 0): step size of the optimizer
         buffer_size (int, default 1000000, ≥ 1): transitions kept for replay [transitions]
         learning_starts (int, default 100, ≥ 0): random steps before the first update [environment
             steps]
@@ -394,14 +394,14 @@ class CrossQ(_CrossQ):
             gradients
         weight_decay (float | None, default None, ≥ 0): share of each parameter that adamw takes off,
             times learning_rate; null: 0.01
-        n_critics (int, default 2, ≥ 1, ≤ 1000): critics; targets are made of the smallest value (tqc:
-            of the quantiles of all)
-        n_target_critics (int | None, default None, ≥ 1): critics that a gradient step's targets are
-            made of, drawn anew each time; null: all
+        n_critics (int, default 2, ≥ 1, ≤ 1000): number of critics; targets take the smallest of their
+            values (tqc: the quantiles of all)
+        n_target_critics (int | None, default None, ≥ 1): number of critics, drawn for each gradient
+            step, that targets come from; null: all
         actor_critics (str | None, default None, one of 'min', 'mean'): what the actor climbs: the min
             or the mean of all critics; null: min (td3: the first; tqc: mean)
-        policy_delay (int, default 3, ≥ 1): steps of the critics for one of the actor and of ent_coef
-            [gradient steps]
+        policy_delay (int, default 3, ≥ 1): steps of the critics for one of the actor (and of ent_coef;
+            td3: and of all targets) [gradient steps]
         critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps after which
             actor, critics and their optimizers begin anew, each time or at each of a list; the buffer
             and ent_coef stay; null: never [environment steps]
@@ -470,7 +470,7 @@ class DDPG(_DDPG):
     """Deep deterministic policy gradient: noise on actions or parameters, pop-art, each on a switch.
 
     Hyperparameters:
-        learning_rate (ScheduleValue, default 0.001, ≥ 0): step size of Adam
+        learning_rate (ScheduleValue, default 0.001, ≥ 0): step size of the optimizer
         buffer_size (int, default 50000, ≥ 1): transitions kept for replay [transitions]
         learning_starts (int, default 100, ≥ 0): random steps before the first update [environment
             steps]
@@ -555,7 +555,7 @@ class DQN(_DQN):
     """Deep Q-learning, by default double and dueling; both off is Stable-Baselines3's.
 
     Hyperparameters:
-        learning_rate (ScheduleValue, default 0.0005, ≥ 0): step size of Adam
+        learning_rate (ScheduleValue, default 0.0005, ≥ 0): step size of the optimizer
         buffer_size (int, default 50000, ≥ 1): transitions kept for replay [transitions]
         learning_starts (int, default 1000, ≥ 0): random steps before the first update [environment
             steps]
@@ -620,7 +620,7 @@ class DroQ(_DroQ):
     """SAC with 20 updates a step, by critics with dropout and layer normalisation (Hiraoka et al. 2022).
 
     Hyperparameters:
-        learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of Adam
+        learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of the optimizer
         buffer_size (int, default 1000000, ≥ 1): transitions kept for replay [transitions]
         learning_starts (int, default 5000, ≥ 0): random steps before the first update [environment
             steps]
@@ -645,14 +645,14 @@ class DroQ(_DroQ):
             gradients
         weight_decay (float | None, default None, ≥ 0): share of each parameter that adamw takes off,
             times learning_rate; null: 0.01
-        n_critics (int, default 2, ≥ 1, ≤ 1000): critics; targets are made of the smallest value (tqc:
-            of the quantiles of all)
-        n_target_critics (int | None, default None, ≥ 1): critics that a gradient step's targets are
-            made of, drawn anew each time; null: all
+        n_critics (int, default 2, ≥ 1, ≤ 1000): number of critics; targets take the smallest of their
+            values (tqc: the quantiles of all)
+        n_target_critics (int | None, default None, ≥ 1): number of critics, drawn for each gradient
+            step, that targets come from; null: all
         actor_critics (str | None, default 'mean', one of 'min', 'mean'): what the actor climbs: the min
             or the mean of all critics; null: min (td3: the first; tqc: mean)
-        policy_delay (int, default 20, ≥ 1): steps of the critics for one of the actor and of ent_coef
-            [gradient steps]
+        policy_delay (int, default 20, ≥ 1): steps of the critics for one of the actor (and of ent_coef;
+            td3: and of all targets) [gradient steps]
         critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps after which
             actor, critics and their optimizers begin anew, each time or at each of a list; the buffer
             and ent_coef stay; null: never [environment steps]
@@ -1052,7 +1052,7 @@ class QRDQN(_QRDQN):
     """Quantile regression DQN, by default neither double nor dueling, as in SB3-Contrib.
 
     Hyperparameters:
-        learning_rate (ScheduleValue, default 5e-05, ≥ 0): step size of Adam
+        learning_rate (ScheduleValue, default 5e-05, ≥ 0): step size of the optimizer
         buffer_size (int, default 1000000, ≥ 1): transitions kept for replay [transitions]
         learning_starts (int, default 50000, ≥ 0): random steps before the first update [environment
             steps]
@@ -1119,7 +1119,7 @@ class REDQ(_REDQ):
     """SAC with 20 updates a step, whose targets are of two of ten critics (Chen et al. 2021).
 
     Hyperparameters:
-        learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of Adam
+        learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of the optimizer
         buffer_size (int, default 1000000, ≥ 1): transitions kept for replay [transitions]
         learning_starts (int, default 5000, ≥ 0): random steps before the first update [environment
             steps]
@@ -1144,14 +1144,14 @@ class REDQ(_REDQ):
             gradients
         weight_decay (float | None, default None, ≥ 0): share of each parameter that adamw takes off,
             times learning_rate; null: 0.01
-        n_critics (int, default 10, ≥ 1, ≤ 1000): critics; targets are made of the smallest value (tqc:
-            of the quantiles of all)
-        n_target_critics (int | None, default 2, ≥ 1): critics that a gradient step's targets are made
-            of, drawn anew each time; null: all
+        n_critics (int, default 10, ≥ 1, ≤ 1000): number of critics; targets take the smallest of their
+            values (tqc: the quantiles of all)
+        n_target_critics (int | None, default 2, ≥ 1): number of critics, drawn for each gradient step,
+            that targets come from; null: all
         actor_critics (str | None, default 'mean', one of 'min', 'mean'): what the actor climbs: the min
             or the mean of all critics; null: min (td3: the first; tqc: mean)
-        policy_delay (int, default 20, ≥ 1): steps of the critics for one of the actor and of ent_coef
-            [gradient steps]
+        policy_delay (int, default 20, ≥ 1): steps of the critics for one of the actor (and of ent_coef;
+            td3: and of all targets) [gradient steps]
         critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps after which
             actor, critics and their optimizers begin anew, each time or at each of a list; the buffer
             and ent_coef stay; null: never [environment steps]
@@ -1294,7 +1294,7 @@ class SAC(_SAC):
     """Soft actor-critic with a learned entropy coefficient, without a separate state-value network.
 
     Hyperparameters:
-        learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of Adam
+        learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of the optimizer
         buffer_size (int, default 50000, ≥ 1): transitions kept for replay [transitions]
         learning_starts (int, default 100, ≥ 0): random steps before the first update [environment
             steps]
@@ -1319,14 +1319,14 @@ class SAC(_SAC):
             gradients
         weight_decay (float | None, default None, ≥ 0): share of each parameter that adamw takes off,
             times learning_rate; null: 0.01
-        n_critics (int, default 2, ≥ 1, ≤ 1000): critics; targets are made of the smallest value (tqc:
-            of the quantiles of all)
-        n_target_critics (int | None, default None, ≥ 1): critics that a gradient step's targets are
-            made of, drawn anew each time; null: all
+        n_critics (int, default 2, ≥ 1, ≤ 1000): number of critics; targets take the smallest of their
+            values (tqc: the quantiles of all)
+        n_target_critics (int | None, default None, ≥ 1): number of critics, drawn for each gradient
+            step, that targets come from; null: all
         actor_critics (str | None, default None, one of 'min', 'mean'): what the actor climbs: the min
             or the mean of all critics; null: min (td3: the first; tqc: mean)
-        policy_delay (int, default 1, ≥ 1): steps of the critics for one of the actor and of ent_coef
-            [gradient steps]
+        policy_delay (int, default 1, ≥ 1): steps of the critics for one of the actor (and of ent_coef;
+            td3: and of all targets) [gradient steps]
         critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps after which
             actor, critics and their optimizers begin anew, each time or at each of a list; the buffer
             and ent_coef stay; null: never [environment steps]
@@ -1399,7 +1399,7 @@ class SimBa(_SimBa):
     """SAC with residual networks of normalised observations, and two updates a step (Lee et al. 2025).
 
     Hyperparameters:
-        learning_rate (ScheduleValue, default 0.0001, ≥ 0): step size of Adam
+        learning_rate (ScheduleValue, default 0.0001, ≥ 0): step size of the optimizer
         buffer_size (int, default 1000000, ≥ 1): transitions kept for replay [transitions]
         learning_starts (int, default 5000, ≥ 0): random steps before the first update [environment
             steps]
@@ -1424,14 +1424,14 @@ class SimBa(_SimBa):
             gradients
         weight_decay (float | None, default None, ≥ 0): share of each parameter that adamw takes off,
             times learning_rate; null: 0.01
-        n_critics (int, default 2, ≥ 1, ≤ 1000): critics; targets are made of the smallest value (tqc:
-            of the quantiles of all)
-        n_target_critics (int | None, default None, ≥ 1): critics that a gradient step's targets are
-            made of, drawn anew each time; null: all
+        n_critics (int, default 2, ≥ 1, ≤ 1000): number of critics; targets take the smallest of their
+            values (tqc: the quantiles of all)
+        n_target_critics (int | None, default None, ≥ 1): number of critics, drawn for each gradient
+            step, that targets come from; null: all
         actor_critics (str | None, default None, one of 'min', 'mean'): what the actor climbs: the min
             or the mean of all critics; null: min (td3: the first; tqc: mean)
-        policy_delay (int, default 1, ≥ 1): steps of the critics for one of the actor and of ent_coef
-            [gradient steps]
+        policy_delay (int, default 1, ≥ 1): steps of the critics for one of the actor (and of ent_coef;
+            td3: and of all targets) [gradient steps]
         critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps after which
             actor, critics and their optimizers begin anew, each time or at each of a list; the buffer
             and ent_coef stay; null: never [environment steps]
@@ -1454,10 +1454,11 @@ class SimBa(_SimBa):
     """
     def __init__(
         self,
+        arguments: Any = ...,
+        *,
         policy: Policy | None = None,
         env: Any = None,
         learning_rate: ScheduleValue = 0.0001,
-        *,
         replay: ReplayConfig | Mapping[str, Any] | None = None,
         n_envs: int | None = None,
         seed: int | None = None,
@@ -1509,7 +1510,7 @@ class TD3(_TD3):
     nothing explores once `learning_starts` is over, as in both.
 
     Hyperparameters:
-        learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of Adam
+        learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of the optimizer
         buffer_size (int, default 50000, ≥ 1): transitions kept for replay [transitions]
         learning_starts (int, default 100, ≥ 0): random steps before the first update [environment
             steps]
@@ -1534,14 +1535,14 @@ class TD3(_TD3):
             gradients
         weight_decay (float | None, default None, ≥ 0): share of each parameter that adamw takes off,
             times learning_rate; null: 0.01
-        n_critics (int, default 2, ≥ 1, ≤ 1000): critics; targets are made of the smallest value (tqc:
-            of the quantiles of all)
-        n_target_critics (int | None, default None, ≥ 1): critics that a gradient step's targets are
-            made of, drawn anew each time; null: all
+        n_critics (int, default 2, ≥ 1, ≤ 1000): number of critics; targets take the smallest of their
+            values (tqc: the quantiles of all)
+        n_target_critics (int | None, default None, ≥ 1): number of critics, drawn for each gradient
+            step, that targets come from; null: all
         actor_critics (str | None, default None, one of 'min', 'mean'): what the actor climbs: the min
             or the mean of all critics; null: min (td3: the first; tqc: mean)
-        policy_delay (int, default 2, ≥ 1): steps of the critics for one of the actor and of ent_coef
-            [gradient steps]
+        policy_delay (int, default 2, ≥ 1): steps of the critics for one of the actor (and of ent_coef;
+            td3: and of all targets) [gradient steps]
         critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps after which
             actor, critics and their optimizers begin anew, each time or at each of a list; the buffer
             and ent_coef stay; null: never [environment steps]
@@ -1603,7 +1604,7 @@ class TQC(_TQC):
     """Soft actor-critic with truncated quantile critics, with SB3-Contrib's values.
 
     Hyperparameters:
-        learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of Adam
+        learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of the optimizer
         buffer_size (int, default 1000000, ≥ 1): transitions kept for replay [transitions]
         learning_starts (int, default 100, ≥ 0): random steps before the first update [environment
             steps]
@@ -1628,14 +1629,14 @@ class TQC(_TQC):
             gradients
         weight_decay (float | None, default None, ≥ 0): share of each parameter that adamw takes off,
             times learning_rate; null: 0.01
-        n_critics (int, default 2, ≥ 1, ≤ 1000): critics; targets are made of the smallest value (tqc:
-            of the quantiles of all)
-        n_target_critics (int | None, default None, ≥ 1): critics that a gradient step's targets are
-            made of, drawn anew each time; null: all
+        n_critics (int, default 2, ≥ 1, ≤ 1000): number of critics; targets take the smallest of their
+            values (tqc: the quantiles of all)
+        n_target_critics (int | None, default None, ≥ 1): number of critics, drawn for each gradient
+            step, that targets come from; null: all
         actor_critics (str | None, default None, one of 'min', 'mean'): what the actor climbs: the min
             or the mean of all critics; null: min (td3: the first; tqc: mean)
-        policy_delay (int, default 1, ≥ 1): steps of the critics for one of the actor and of ent_coef
-            [gradient steps]
+        policy_delay (int, default 1, ≥ 1): steps of the critics for one of the actor (and of ent_coef;
+            td3: and of all targets) [gradient steps]
         critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps after which
             actor, critics and their optimizers begin anew, each time or at each of a list; the buffer
             and ent_coef stay; null: never [environment steps]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from zoo.algorithms.categorical import Categorical
 from zoo.envs.config import NormalizeConfig
 from zoo.envs.normalize import Normalizer
 
-ATOMS = Categorical(torch.linspace(-2, 2, 5))
+ATOMS = Categorical(-2.0, 2.0, 5)
+RETURNS = torch.linspace(-2, 2, 5)
 
 
 @pytest.mark.parametrize(
@@ -52,16 +54,16 @@ def plainly(probabilities: Tensor, values: Tensor, atoms: Tensor) -> Tensor:
 
 
 def test_projection_as_by_triangles() -> None:
-    atoms = Categorical(torch.linspace(-3, 7, 11, dtype=torch.float64))
+    distribution, atoms = Categorical(-3.0, 7.0, 11), torch.linspace(-3, 7, 11, dtype=torch.float64)
     probabilities = torch.softmax(torch.randn(6, 11, dtype=torch.float64), -1)
     values = torch.randn(6, 11, dtype=torch.float64) * 4 + 2
-    values[0] = atoms.atoms
-    projected = atoms.projected(probabilities, values)
-    torch.testing.assert_close(projected, plainly(probabilities, values, atoms.atoms))
+    values[0] = atoms
+    projected = distribution.projected(probabilities, values)
+    torch.testing.assert_close(projected, plainly(probabilities, values, atoms))
     torch.testing.assert_close(projected[0], probabilities[0])
     torch.testing.assert_close(projected.sum(-1), torch.ones(6, dtype=torch.float64))
     inside = values.clamp(-3, 7)
-    torch.testing.assert_close(projected @ atoms.atoms, (probabilities * inside).sum(-1))
+    torch.testing.assert_close(projected @ atoms, (probabilities * inside).sum(-1))
 
 
 def test_smallest_is_one_critics_whole_distribution() -> None:
@@ -76,8 +78,8 @@ def test_loss_is_the_cross_entropy() -> None:
     losses, errors = ATOMS.losses_and_errors(logits, targets)
     by_torch = [torch.nn.functional.cross_entropy(one, targets, reduction="none") for one in logits]
     torch.testing.assert_close(losses, by_torch[0] + by_torch[1])
-    means = torch.softmax(logits, -1) @ ATOMS.atoms
-    torch.testing.assert_close(errors, (means - targets @ ATOMS.atoms).abs().mean(0))
+    means = torch.softmax(logits, -1) @ RETURNS
+    torch.testing.assert_close(errors, (means - targets @ RETURNS).abs().mean(0))
 
 
 BATCH = 7
@@ -127,9 +129,7 @@ def scaling() -> Normalizer:
 
 def test_returns_and_scale_by_hand() -> None:
     """R of rewards of 1 is 1, 1.99, 2.9701; the scale is that of the largest while deviations are small."""
-    normalizer = Normalizer(
-        spaces.Box(-1, 1, (1,)), NormalizeConfig(observations=False, rewards="scaled"), gamma=0.99
-    )
+    normalizer = scaling()
     seen = []
     for done in (False, False, True, False):
         normalizer.update(np.zeros((1, 1)), np.ones(1), np.array([done]))
@@ -146,10 +146,7 @@ def test_returns_and_scale_by_hand() -> None:
 
 
 def test_largest_return_of_all_ranks_counts() -> None:
-    parts = [
-        Normalizer(spaces.Box(-1, 1, (1,)), NormalizeConfig(observations=False, rewards="scaled"))
-        for _ in "ab"
-    ]
+    parts = [scaling(), scaling()]
     for normalizer, reward in zip(parts, (1.0, -7.0), strict=True):
         normalizer.share()
         normalizer.update(np.zeros((1, 1)), np.array([reward]), np.array([False]))
@@ -183,6 +180,13 @@ def test_categorical_critics_learn_a_return(algorithm: type[Any]) -> None:
 def test_wrong_range_is_refused(bounds: list[float]) -> None:
     with pytest.raises(ZooError, match=r"algo.value_range=.*expected \[low, high\]"):
         SAC("MlpPolicy", "Pendulum-v1", critic_loss="categorical", value_range=bounds)
+
+
+def test_range_of_a_saved_agent_stays(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"critic_loss": "categorical", "n_atoms": 5, "compile": False}
+    SAC({"net_arch": [8]}, "Pendulum-v1", **settings).save(tmp_path / "agent")
+    with pytest.raises(ZooError, match="learned returns of another range"):
+        SAC.load(tmp_path / "agent", value_range=[-9.0, 9.0])
 
 
 def test_unknown_scaling_is_refused() -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import zoo
-from zoo import REDQ, SAC, TD3, TQC, CrossQ, DroQ, SimBa, ZooError
+from zoo import PPO2, REDQ, SAC, TD3, TQC, CrossQ, DroQ, SimBa, ZooError
 from zoo.algorithms.off_policy import chosen_critics, split_by_policy_delay
 from zoo.cli import status_of
 from zoo.policies.config import PolicyConfig
@@ -151,10 +151,34 @@ def test_resets_come_at_their_steps(every: Any, resets: list[int]) -> None:
     assert steps == resets
 
 
-def test_resets_depend_on_the_seed_alone() -> None:
-    ends = [vectors(pendulum(SAC, critic_reset_every=60, seed=seed).learn(80))["actor"] for seed in (1, 1, 2)]
-    assert torch.equal(ends[0], ends[1])
-    assert not torch.equal(ends[0], ends[2])
+def test_no_reset_before_learning_or_at_the_end(tmp_path: Path) -> None:
+    ended = pendulum(SAC, critic_reset_every=100).learn(200)
+    assert ended.runner.state["actor.count"] == 101  # of the one reset, at step 100
+    pendulum(SAC, critic_reset_every=100).learn(80).save(tmp_path / "agent")
+    loaded = SAC.load(tmp_path / "agent", "Pendulum-v1", compile=False)
+    before = vectors(loaded)["actor"]
+    with pytest.warns(zoo.ZooWarning, match="nothing will be learned"):
+        loaded.learn(30, reset_num_timesteps=False)
+    assert torch.equal(vectors(loaded)["actor"], before)
+
+
+def test_resets_depend_on_the_seed_and_their_number_alone() -> None:
+    """So that ranks, whose generators differ, begin anew alike."""
+    one, other = pendulum(SAC, critic_reset_every=60), pendulum(SAC, critic_reset_every=60)
+    other.rng.random(5)
+    ends = []
+    for model, steps, torch_seed in ((one, 60, 1), (other, 60, 2), (other, 120, 2)):
+        model.num_timesteps = steps
+        torch.manual_seed(torch_seed)
+        model._reset_networks()
+        ends.append(vectors(model))
+    assert torch.equal(ends[0]["actor"], ends[1]["actor"])
+    assert torch.equal(ends[0]["critics"], ends[1]["critics"])
+    assert not torch.equal(ends[1]["actor"], ends[2]["actor"])
+    seeded = pendulum(SAC, critic_reset_every=60, seed=2)
+    seeded.num_timesteps = 60
+    seeded._reset_networks()
+    assert not torch.equal(vectors(seeded)["actor"], ends[0]["actor"])
 
 
 # -- presets -----------------------------------------------------------------------------------------
@@ -172,6 +196,9 @@ def test_presets_have_their_values() -> None:
         *("Linear", "LayerNorm", "ReLU")
     ]
     assert not any(isinstance(layer, nn.LayerNorm) for layer in droq.policy.actor.modules())
+    stronger = DroQ({"critic": {"dropout": 0.2}}, "Pendulum-v1", compile=False)
+    assert stronger.policy.critics.dropout == 0.2
+    assert isinstance(stronger.policy.critics.critics[0][1], nn.LayerNorm)
     narrow = DroQ({"net_arch": [8]}, "Pendulum-v1", compile=False)
     assert (narrow.policy.critics.dropout, narrow.policy.actor.trunk.hidden) == (0.01, [8])
     redq = REDQ("MlpPolicy", "Pendulum-v1", compile=False)
@@ -179,6 +206,7 @@ def test_presets_have_their_values() -> None:
     simba = SimBa(env="Pendulum-v1", compile=False)
     parts = [list(network.modules()) for network in (simba.policy.actor, *simba.policy.critics.critics)]
     assert [sum(isinstance(part, ResidualBlock) for part in of_network) for of_network in parts] == [1, 2, 2]
+    assert SimBa({"net_arch": [8]}, "Pendulum-v1", compile=False).policy.critics.critics[0].hidden == [8]
     assert simba.target_entropy == -0.5
     assert math.exp(simba.policy.temperature.log.item()) == pytest.approx(0.01)
     assert simba.actor_updater.optimizer.weight_decay == 0.01
@@ -196,10 +224,28 @@ def test_simba_normalises_without_clipping_unless_told() -> None:
     assert zoo.compose("train", ["algo=sac", "env=Pendulum-v1"]).env.normalize is False
 
 
+def test_simba_without_normalisation_says_so() -> None:
+    with pytest.warns(zoo.ZooWarning, match="simba needs normalised observations"):
+        SimBa(env=zoo.EnvConfig("Pendulum-v1"), compile=False)
+
+
+def test_trials_keep_the_ratio_of_updates() -> None:
+    for algorithm in (DroQ, REDQ, SimBa):
+        assert not {"train_freq", "gradient_steps"} & algorithm.searched_space()["algo"].keys()
+
+
+@pytest.mark.parametrize("algorithm", [PPO2, zoo.A2C, zoo.DQN])
+def test_residual_layers_of_other_algorithms(algorithm: type[Any]) -> None:
+    model = algorithm({"block": "residual", "net_arch": [8]}, "CartPole-v1", compile=False)
+    assert any(isinstance(module, ResidualBlock) for module in model.policy.modules())
+
+
 @pytest.mark.parametrize("algorithm", [DroQ, SimBa])
 def test_networks_of_sac_are_refused(algorithm: type[Any]) -> None:
     with pytest.raises(ZooError, match="with MlpPolicy it is algo=sac"):
         algorithm("MlpPolicy", "Pendulum-v1")
+    with pytest.raises(ZooError, match="needs policy="):
+        algorithm("SimbaPolicy" if algorithm is DroQ else "DroQPolicy", "Pendulum-v1")
     name = algorithm.of_preset
     with pytest.raises(ZooError, match=f"{name} needs policy={algorithm.usual_policy}"):
         zoo.compose("train", [f"algo={name}", "env=Pendulum-v1", "policy=MlpPolicy"])
@@ -214,6 +260,9 @@ WRONG = {
     "algo=td3 algo.weight_decay=0.1": "algo.weight_decay=0.1` needs `algo.optimizer=adamw",
     "algo=ddpg algo.betas=[0.9]": "algo.betas=[0.9]`: expected two numbers",
     "algo=sac algo.betas=[0.9,1]": "expected two numbers of at least 0 and below 1",
+    "algo=sac algo.value_range=[5,-5]": "algo.value_range=[5.0, -5.0]`: expected [low, high]",
+    "algo=sac policy.expansion=9": "policy.expansion=9` is of residual blocks",
+    "algo=sac algo.optimizer=adamw algo.weight_decay=.inf": "algo.weight_decay",
     "algo=sac algo.optimizer=sgd": "algo.optimizer",
     "algo=sac algo.actor_critics=max": "algo.actor_critics",
     "algo=sac policy.critic.dropout=1": "policy.critic.dropout",

@@ -110,6 +110,10 @@ def policy_config(policy: Policy, observation_space: spaces.Space[Any]) -> Polic
     elif isinstance(policy, Mapping):
         preset = POLICIES.get(policy.get("name", ""))
         values = {**({} if preset is None else dataclasses.asdict(preset)), **policy}
+        for network in ("actor", "critic"):
+            of_preset = None if preset is None else getattr(preset, network)
+            if of_preset is not None and isinstance(given := policy.get(network), Mapping):
+                values[network] = {**dataclasses.asdict(of_preset), **given}
         if (encoder := policy.get("encoder")) is not None:
             encoder = {"_target_": encoder} if isinstance(encoder, type) else encoder
             values["encoder"] = named_class(encoder, "policy.encoder")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -27,27 +28,29 @@ class CategoricalConfig:
     )
 
 
-def distribution_of(config: CategoricalConfig, device: torch.device) -> Categorical | None:
+def distribution_of(config: CategoricalConfig) -> Categorical | None:
     """Return the distribution that a config names, or None for values. Raises `ZooError`."""
     bounds = config.value_range
-    if config.critic_loss == "mse":
-        return None
-    if len(bounds) != 2 or not bounds[0] < bounds[1]:
+    if len(bounds) != 2 or not -math.inf < bounds[0] < bounds[1] < math.inf:
         raise ZooError(f"`algo.value_range={bounds}`: expected [low, high]")
-    return Categorical(torch.linspace(bounds[0], bounds[1], config.n_atoms, device=device))
+    return None if config.critic_loss == "mse" else Categorical(bounds[0], bounds[1], config.n_atoms)
 
 
+@dataclass(frozen=True)
 class Categorical:
-    """Distributions as logits (…, atoms) over ``atoms``, which are evenly spaced."""
+    """Distributions as logits (…, atoms) over ``n_atoms`` returns, evenly spaced from ``low`` to ``high``."""
 
-    def __init__(self, atoms: Tensor) -> None:
-        self.atoms = atoms
-        self.low, self.high = float(atoms[0]), float(atoms[-1])
-        self.spacing = (self.high - self.low) / (len(atoms) - 1)
+    low: float
+    high: float
+    n_atoms: int
+
+    def atoms(self, like: Tensor) -> Tensor:
+        """Return the returns (atoms,), of the type of another tensor."""
+        return torch.linspace(self.low, self.high, self.n_atoms, dtype=like.dtype, device=like.device)
 
     def expected(self, logits: Tensor) -> Tensor:
         """Return the expected values (…)."""
-        return torch.softmax(logits, -1) @ self.atoms.to(logits.dtype)
+        return torch.softmax(logits, -1) @ self.atoms(logits)
 
     def smallest(self, logits: Tensor) -> Tensor:
         """Return the probabilities (batch, atoms) of that critic whose expected value is the smallest.
@@ -64,8 +67,9 @@ class Categorical:
         A value between two atoms divides its probability between them, so that the mean stays. One outside
         is taken for the nearest atom.
         """
-        places = (values.clamp(self.low, self.high) - self.low) / self.spacing
-        below = places.floor().clamp(0, len(self.atoms) - 2)
+        spacing = (self.high - self.low) / (self.n_atoms - 1)
+        places = (values.clamp(self.low, self.high) - self.low) / spacing
+        below = places.floor().clamp(0, self.n_atoms - 2)
         above_share = places - below
         result = torch.zeros_like(probabilities)
         result = result.scatter_add(1, below.long(), probabilities * (1.0 - above_share))
@@ -77,5 +81,5 @@ class Categorical:
         ``logits`` are (critics, batch, atoms), ``targets`` probabilities (batch, atoms).
         """
         losses = -(targets * torch.log_softmax(logits, -1)).sum((0, -1))
-        errors = self.expected(logits) - targets @ self.atoms.to(targets.dtype)
+        errors = self.expected(logits) - targets @ self.atoms(targets)
         return losses, errors.detach().abs().mean(0)

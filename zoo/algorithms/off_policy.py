@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypedDict
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.arguments import Policy
-from zoo.algorithms.categorical import Categorical
+from zoo.algorithms.categorical import Categorical, CategoricalConfig, distribution_of
 from zoo.algorithms.saving import Attributes, RecurrentState
 from zoo.algorithms.search_space import NET_ARCHS, choices, ranges, searched
 from zoo.buffers.arrays import Array, Arrays
@@ -49,7 +49,7 @@ BATCH_BYTES = 64 * 2**20  # bytes of sampled transitions that one call of the up
 class OffPolicyConfig:
     """Hyperparameters that all off-policy algorithms have; each sets its own defaults."""
 
-    learning_rate: ScheduleValue = hyperparameter(3e-4, "step size of Adam", ge=0)
+    learning_rate: ScheduleValue = hyperparameter(3e-4, "step size of the optimizer", ge=0)
     buffer_size: int = hyperparameter(50_000, "transitions kept for replay", unit="transitions", ge=1)
     learning_starts: int = hyperparameter(
         100, "random steps before the first update", unit="environment steps", ge=0
@@ -88,7 +88,10 @@ class ContinuousConfig(OffPolicyConfig):
         default_factory=lambda: [0.9, 0.999], help="how slowly that optimizer's two moments follow gradients"
     )
     weight_decay: float | None = hyperparameter(
-        None, "share of each parameter that adamw takes off, times learning_rate; null: 0.01", ge=0
+        None,
+        "share of each parameter that adamw takes off, times learning_rate; null: 0.01",
+        ge=0,
+        is_finite=True,
     )
 
 
@@ -97,10 +100,13 @@ class SeveralCriticsConfig(ContinuousConfig):
     """Hyperparameters of continuous off-policy algorithms with several critics."""
 
     n_critics: int = hyperparameter(
-        2, "critics; targets are made of the smallest value (tqc: of the quantiles of all)", ge=1, le=1_000
+        2,
+        "number of critics; targets take the smallest of their values (tqc: the quantiles of all)",
+        ge=1,
+        le=1_000,
     )
     n_target_critics: int | None = hyperparameter(
-        None, "critics that a gradient step's targets are made of, drawn anew each time; null: all", ge=1
+        None, "number of critics, drawn for each gradient step, that targets come from; null: all", ge=1
     )
     actor_critics: str | None = hyperparameter(
         None,
@@ -108,7 +114,10 @@ class SeveralCriticsConfig(ContinuousConfig):
         choices=("min", "mean"),
     )
     policy_delay: int = hyperparameter(
-        1, "steps of the critics for one of the actor and of ent_coef", unit="gradient steps", ge=1
+        1,
+        "steps of the critics for one of the actor (and of ent_coef; td3: and of all targets)",
+        unit="gradient steps",
+        ge=1,
     )
     critic_reset_every: int | list[int] | None = hyperparameter(
         None,
@@ -361,8 +370,7 @@ class OffPolicyAlgorithm(Algorithm):
 class ContinuousAlgorithm(OffPolicyAlgorithm):
     """Has an actor, whose actions are numbers in [−1, 1], and critics that value them.
 
-    ``critics_updater`` and ``actor_updater`` move them. One `_round` is some steps of the critics and one of
-    the actor.
+    ``critics_updater`` and ``actor_updater`` move them.
     """
 
     supported_actions = (spaces.Box,)
@@ -403,6 +411,28 @@ class ContinuousAlgorithm(OffPolicyAlgorithm):
 
     def _make_exploration(self) -> Exploration:
         return StochasticExploration(self.acting, self._action_noise(), self.config.random_exploration)
+
+    def _action_noise(self) -> NormalNoise | None:
+        return make_action_noise(self.config.action_noise, self.action_adapter.spec.shape[0])
+
+
+class SeveralCriticsAlgorithm(ContinuousAlgorithm):
+    """Has several critics of the same form, of values, or with ``critic_loss=categorical`` of distributions.
+
+    One `_round` is some steps of the critics and one of the actor.
+    """
+
+    config: SeveralCriticsConfig
+
+    @property
+    def distribution(self) -> Categorical | None:
+        """What the critics' outputs mean, where these are logits."""
+        return distribution_of(self.config) if isinstance(self.config, CategoricalConfig) else None
+
+    def _policy_options(self) -> dict[str, Any]:
+        distribution = self.distribution
+        atoms = {} if distribution is None else {"n_atoms": distribution.n_atoms}
+        return {"n_critics": self.config.n_critics, **atoms}
 
     def _take_rounds(self, samples: Any, n_steps: int, policy_delay: int) -> dict[str, Tensor]:
         """Take steps of the critics, with one of the actor after each ``policy_delay`` of them."""
@@ -451,23 +481,9 @@ class ContinuousAlgorithm(OffPolicyAlgorithm):
         """Return the critics' losses, and how far their values are from the targets, (batch,) each."""
         raise NotImplementedError
 
-    def _expected(self, values: Tensor) -> Tensor:
-        """Return the expected returns of what the critics' outputs mean."""
-        return values
-
     def _move_targets(self, state: State, batch: ReplayBatch) -> State:
         """Return the state with targets moved after a step of the critics alone."""
         return state
-
-    def _action_noise(self) -> NormalNoise | None:
-        return make_action_noise(self.config.action_noise, self.action_adapter.spec.shape[0])
-
-
-class SeveralCriticsAlgorithm(ContinuousAlgorithm):
-    """Has several critics of the same form, of values, or with ``distribution`` of distributions."""
-
-    config: SeveralCriticsConfig
-    distribution: Categorical | None = None
 
     def _target_draws(self, n_steps: int) -> dict[str, Tensor]:
         """Return rows with the critics (n_target_critics,) of each step's targets, where not all are used."""
@@ -486,7 +502,7 @@ class SeveralCriticsAlgorithm(ContinuousAlgorithm):
         They are those of the critic that expects the least, whose returns lose ``cost`` (batch, 1).
         """
         assert self.distribution is not None
-        returns = self._bootstrapped(batch, self.distribution.atoms[None].to(logits.dtype) - cost)
+        returns = self._bootstrapped(batch, self.distribution.atoms(logits)[None] - cost)
         return self.distribution.projected(self.distribution.smallest(logits), returns)
 
     def _actor_values(self, values: Tensor) -> Tensor:
@@ -495,7 +511,12 @@ class SeveralCriticsAlgorithm(ContinuousAlgorithm):
         return values.mean(0) if self.config.actor_critics == "mean" else values.amin(0)
 
     def update(self) -> None:
-        if self._n_resets(self.num_timesteps) > self._n_resets(self.num_timesteps - self._collected):
+        before, after = (
+            self._n_resets(self.num_timesteps - self._collected),
+            self._n_resets(self.num_timesteps),
+        )
+        # Neither before there is anything to learn from, nor at the end, where nothing would be learned.
+        if after > before and self._first_update < self.num_timesteps < self.total_timesteps:
             self._reset_networks()
         super().update()
 
@@ -506,19 +527,21 @@ class SeveralCriticsAlgorithm(ContinuousAlgorithm):
         return 0 if every is None else timesteps // every
 
     def _reset_networks(self) -> None:
-        """Draw the parameters of actor and critics anew; their optimizers begin anew, too."""
+        """Draw actor and critics anew, the same on all ranks; their optimizers begin anew, too."""
+        rng = np.random.default_rng((self.seed, self._n_resets(self.num_timesteps)))
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(self.rng.integers(2**31)))
-            fresh = self._make_policy()
-        kept = {"temperature"} & dict(self.policy.named_children()).keys()
-        parameters = {
-            name: value.numpy()
-            for name, value in fresh.state_dict().items()
-            if name.split(".")[0] not in kept
-        }
-        self.set_parameters(parameters, exact_match=not kept)
+            torch.manual_seed(int(rng.integers(2**31)))
+            fresh: Any = self._make_policy()
+        self.policy.actor.load_state_dict(fresh.actor.state_dict())
+        self.policy.critics.load_state_dict(fresh.critics.state_dict())
+        self.copy_to_targets()
         for updater in (self.actor_updater, self.critics_updater):
             self.runner.state.overwrite(updater.initial_slots())
+
+    def _apply_changed(self, changed: Collection[str]) -> None:
+        super()._apply_changed(changed)
+        if "value_range" in changed and self.distribution is not None:
+            raise ZooError("`algo.value_range`: the critics of this agent learned returns of another range")
 
 
 HINDSIGHT: Mapping[str, Any] = {"hindsight": {}}

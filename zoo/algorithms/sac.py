@@ -18,7 +18,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.algorithms.arguments import SdeConfig, sde_options
-from zoo.algorithms.categorical import CategoricalConfig, distribution_of
+from zoo.algorithms.categorical import CategoricalConfig
 from zoo.algorithms.off_policy import (
     HINDSIGHT,
     ReplayBatch,
@@ -101,10 +101,8 @@ class SAC(SeveralCriticsAlgorithm):
 
     def _policy_options(self) -> dict[str, Any]:
         start, self.learns_ent_coef = _entropy_coefficient(self.config.ent_coef)
-        self.distribution = distribution_of(self.config, self.device)
-        atoms = {} if self.distribution is None else {"n_atoms": self.config.n_atoms}
         sde = sde_options(self.config.use_sde, self.action_space)
-        return {"ent_coef": start, "n_critics": self.config.n_critics, **atoms, **sde}
+        return {**super()._policy_options(), "ent_coef": start, **sde}
 
     def _make_state(self) -> State:
         target = self.config.target_entropy

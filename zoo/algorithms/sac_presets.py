@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from zoo.algorithms.arguments import Policy
 from zoo.algorithms.sac import SAC, SACConfig
+from zoo.algorithms.search_space import choices
 from zoo.config.fields import with_defaults
-from zoo.errors import ZooError
+from zoo.errors import ZooError, ZooWarning
 from zoo.policies.config import PolicyConfig
+
+MANY_UPDATES = {
+    **SAC.search_space,
+    "algo": {
+        name: dimension
+        for name, dimension in SAC.search_space["algo"].items()
+        if name not in ("train_freq", "gradient_steps")
+    },
+}
+"""What is searched: not the ratio of updates to steps, which makes these presets what they are."""
 
 
 class SACWithNetworks(SAC):
@@ -28,8 +40,15 @@ class SACWithNetworks(SAC):
     @classmethod
     def check_policy(cls, policy: PolicyConfig) -> None:
         """Raise `ZooError` for the networks of SAC."""
-        if policy.name == "MlpPolicy" and policy._target_ is None:
-            raise ZooError(f"{cls.of_preset} needs policy={cls.usual_policy}; with MlpPolicy it is algo=sac")
+        if policy._target_ is None and not cls.has_its_critics(policy, policy.of("critic")):
+            raise ZooError(
+                f"{cls.of_preset} needs policy={cls.usual_policy}; with {policy.name} it is algo=sac"
+            )
+
+    @staticmethod
+    def has_its_critics(policy: PolicyConfig, critic: PolicyConfig) -> bool:
+        """Return whether the critics of a policy are those of the preset."""
+        raise NotImplementedError
 
 
 @dataclass
@@ -51,6 +70,12 @@ class DroQ(SACWithNetworks):
     of_preset = "droq"
     usual_policy = "DroQPolicy"
     config_class = DroQConfig
+    search_space = MANY_UPDATES
+
+    @staticmethod
+    def has_its_critics(policy: PolicyConfig, critic: PolicyConfig) -> bool:
+        has_dropout = policy.critic is not None and policy.critic.dropout > 0
+        return has_dropout or critic.hidden_norm != "none"
 
 
 @dataclass
@@ -64,6 +89,14 @@ class REDQ(SAC):
 
     of_preset = "redq"
     config_class = REDQConfig
+    search_space = MANY_UPDATES
+
+
+WIDTHS = {
+    "default": {"pi": [128], "qf": [512, 512]},
+    "one": {"pi": [128], "qf": [256]},
+    "narrow": {"pi": [64], "qf": [128]},
+}
 
 
 @dataclass
@@ -88,3 +121,13 @@ class SimBa(SACWithNetworks):
     usual_policy = "SimbaPolicy"
     usual_normalize: ClassVar[dict[str, Any]] = {"rewards": False, "clip_obs": float("inf")}
     config_class = SimBaConfig
+    search_space: ClassVar[dict[str, Any]] = {**MANY_UPDATES, "policy": choices(net_arch=WIDTHS)}
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        if self.envs is not None and self.normalizer is None:
+            warnings.warn("simba needs normalised observations: env.normalize=true", ZooWarning, stacklevel=2)
+
+    @staticmethod
+    def has_its_critics(policy: PolicyConfig, critic: PolicyConfig) -> bool:
+        return critic.block == "residual"

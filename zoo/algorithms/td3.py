@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
 
-from zoo.algorithms.categorical import CategoricalConfig, distribution_of
+from zoo.algorithms.categorical import CategoricalConfig
 from zoo.algorithms.off_policy import (
     HINDSIGHT,
     NOISES,
@@ -66,11 +66,6 @@ class TD3(SeveralCriticsAlgorithm):
 
     config: TD3Config
     policy: TD3Policy
-
-    def _policy_options(self) -> dict[str, Any]:
-        self.distribution = distribution_of(self.config, self.device)
-        atoms = {} if self.distribution is None else {"n_atoms": self.config.n_atoms}
-        return {"n_critics": self.config.n_critics, **atoms}
 
     def _make_state(self) -> State:
         self.actor_updater = Updater(Parameters("actor", self.policy.actor), self._make_optimizer())

@@ -32,7 +32,7 @@ class TQCConfig(SACConfig):
 
     critic_loss: ClassVar[str] = "mse"  # type: ignore[misc]
     n_atoms: ClassVar[None] = None  # type: ignore[assignment,misc]
-    value_range: ClassVar[None] = None  # type: ignore[assignment,misc]
+    value_range: ClassVar[list[float]] = [0.0, 1.0]  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -143,7 +143,7 @@ def _check_together(values: dict[str, Any]) -> None:
             f" algo={algo['name']} replay=prioritized without hindsight"
         )
     if policy is not None:
-        config = section_class("policy")(**policy)
+        config = build(section_class("policy"), policy, "policy")
         if (check_policy := getattr(algorithm_class(algo["name"], preset), "check_policy", None)) is not None:
             check_policy(config)
 

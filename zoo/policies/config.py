@@ -24,7 +24,9 @@ class ActorConfig:
 
     net_arch: list[int] | None = hyperparameter(None, "hidden layers after the encoder")
     block: str | None = hyperparameter(None, "form of the hidden layers", choices=BLOCKS)
-    expansion: int | None = hyperparameter(None, "width within a residual block, in widths of it", ge=1)
+    expansion: int | None = hyperparameter(
+        None, "width inside a residual block, as a multiple of its own", ge=1
+    )
     activation: str | None = hyperparameter(None, "non-linearity between hidden layers", choices=ACTIVATIONS)
     layer_norm: bool | None = hyperparameter(None, "layer normalisation before each activation")
     norm: str | None = hyperparameter(None, "normalisation of hidden layers", choices=NORMS)
@@ -64,7 +66,7 @@ class PolicyConfig:
         " net_arch, which are equal",
         choices=BLOCKS,
     )
-    expansion: int = hyperparameter(4, "width within a residual block, in widths of it", ge=1)
+    expansion: int = hyperparameter(4, "width inside a residual block, as a multiple of its own", ge=1)
     activation: str | None = hyperparameter(
         None, "non-linearity between hidden layers; null: the algorithm's", choices=ACTIVATIONS
     )
@@ -218,9 +220,7 @@ PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
         "Residual networks with layer normalisation, for normalised observations.",
         {
             "block": "residual",
-            "ortho_init": True,
-            "actor": ActorConfig(net_arch=[128]),
-            "critic": CriticConfig(net_arch=[512, 512]),
+            "net_arch": {"pi": [128], "qf": [512, 512]},
         },
     ),
     "MultiInputLstmPolicy": ("An LSTM after dictionaries of vectors and images.", {**_MULTI, **_LSTM}),

@@ -167,8 +167,18 @@ class ContinuousCritics(nn.Module):
                 orthogonal(critic, output_gain=1.0)
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """Draw which hidden units passes keep, (*shape, ``noise_size``)."""
-        return rng.random((*shape, self.noise_size), np.float32) >= np.float32(self.dropout)
+        """Draw which hidden units passes keep, (*shape, ``noise_size``).
+
+        Drawn are the distances from one unit that is dropped to the next: far fewer numbers.
+        """
+        keep = np.ones(math.prod(shape) * self.noise_size, np.bool_)
+        last = -1
+        while last < len(keep):
+            distances = rng.geometric(self.dropout, 1 + int(len(keep) * self.dropout))
+            places = last + np.cumsum(distances)
+            keep[places[places < len(keep)]] = False
+            last = int(places[-1])
+        return keep.reshape(*shape, self.noise_size)
 
     def forward(
         self, observations: Any, actions: Tensor, first: int | None = None, noise: Tensor | None = None

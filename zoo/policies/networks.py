@@ -117,6 +117,9 @@ class ResidualBlock(nn.Module):
         self.expand = nn.Linear(width, config.expansion * width)
         self.activation = ACTIVATION_CLASSES[config.activation or activation]()
         self.contract = nn.Linear(config.expansion * width, width)
+        for layer in (self.expand, self.contract):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            nn.init.zeros_(layer.bias)
 
     def forward(self, values: Tensor) -> Tensor:
         return values + self.contract(self.activation(self.expand(self.norm(values))))
@@ -126,13 +129,14 @@ class ResidualMlp(Mlp):
     """The network of SimBa (Lee et al. 2025, https://arxiv.org/abs/2410.09754), arguments as of `Mlp`.
 
     A linear layer, a `ResidualBlock` for each of the ``hidden`` widths, which are equal, a norm, and the
-    output layer. The norm is layer normalisation unless the config names another.
+    output layer. The norm is layer normalisation unless the config names another. Initial weights are
+    orthogonal outside the blocks, as in the paper.
     """
 
     def __init__(
         self, config: PolicyConfig, size: int, hidden: Sequence[int], output: int | None, activation: str
     ) -> None:
-        if len(set(hidden)) != 1:
+        if len(set(hidden)) > 1:
             raise ZooError(
                 f"`policy.net_arch={list(hidden)}` with block=residual: expected equal widths, one a block"
             )
@@ -145,6 +149,10 @@ class ResidualMlp(Mlp):
         layers.append(make_norm(config, width))
         if output is not None:
             layers.append(nn.Linear(width, output))
+        for layer in layers:
+            if isinstance(layer, nn.Linear):
+                nn.init.orthogonal_(layer.weight)
+                nn.init.zeros_(layer.bias)
         nn.Sequential.__init__(self, *layers)
         self.input_size, self.output_size = size, width if output is None else output
         self.hidden = list(hidden)
@@ -166,7 +174,9 @@ def make_trunk(
     config: PolicyConfig, size: int, hidden: Sequence[int], output: int | None, activation: str
 ) -> Mlp:
     """Return the layers that ``config`` names, from ``size`` features to the last hidden ones, or outputs."""
-    return TRUNKS[config.block](config, size, hidden, output, activation)
+    if config.block == "plain" and config.expansion != PolicyConfig.expansion:
+        raise ZooError(f"`policy.expansion={config.expansion}` is of residual blocks: policy.block=residual")
+    return TRUNKS[config.block if hidden else "plain"](config, size, hidden, output, activation)
 
 
 def orthogonal(network: nn.Module, gain: float = math.sqrt(2), output_gain: float | None = None) -> None:

@@ -67,8 +67,9 @@ class SACConfig(CategoricalConfig, SdeConfig, SeveralCriticsConfig):
 class SACPolicy(nn.Module):
     """Actor, critics and entropy coefficient."""
 
+    actor_widths: ClassVar[tuple[int, ...]] = OFF_POLICY_WIDTHS
     critic_widths: ClassVar[tuple[int, ...]] = OFF_POLICY_WIDTHS
-    """Hidden layers of the critics, where the config has none."""
+    """Hidden layers, where the config has none."""
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class SACPolicy(nn.Module):
     ) -> None:
         super().__init__()
         spaces_and_config = observation_space, action_space, config
-        self.actor = SquashedActor(*spaces_and_config, use_sde=use_sde)
+        self.actor = SquashedActor(*spaces_and_config, use_sde=use_sde, widths=self.actor_widths)
         self.critics = make_critics(*spaces_and_config, n_critics, n_atoms, self.critic_widths)
         self.temperature = LogEntropyCoefficient(ent_coef)
 

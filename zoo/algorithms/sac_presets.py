@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from zoo.algorithms.arguments import Policy
-from zoo.algorithms.sac import SAC, SACConfig
+from zoo.algorithms.sac import SAC, SACConfig, SACPolicy
 from zoo.algorithms.search_space import choices
 from zoo.config.fields import with_defaults
 from zoo.errors import ZooError, ZooWarning
@@ -92,11 +92,11 @@ class REDQ(SAC):
     search_space = MANY_UPDATES
 
 
-WIDTHS = {
-    "default": {"pi": [128], "qf": [512, 512]},
-    "one": {"pi": [128], "qf": [256]},
-    "narrow": {"pi": [64], "qf": [128]},
-}
+class SimBaNetworks(SACPolicy):
+    """An actor with one block of 128, and critics with two of 512."""
+
+    actor_widths = (128,)
+    critic_widths = (512, 512)
 
 
 @dataclass
@@ -121,7 +121,11 @@ class SimBa(SACWithNetworks):
     usual_policy = "SimbaPolicy"
     usual_normalize: ClassVar[dict[str, Any]] = {"rewards": False, "clip_obs": float("inf")}
     config_class = SimBaConfig
-    search_space: ClassVar[dict[str, Any]] = {**MANY_UPDATES, "policy": choices(net_arch=WIDTHS)}
+    search_space: ClassVar[dict[str, Any]] = {
+        **MANY_UPDATES,
+        "policy": choices(net_arch={"default": None, "narrow": [64], "two": [64, 64]}),
+    }
+    policy_class = SimBaNetworks
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)

@@ -218,10 +218,7 @@ PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "SimbaPolicy": (
         "Residual networks with layer normalisation, for normalised observations.",
-        {
-            "block": "residual",
-            "net_arch": {"pi": [128], "qf": [512, 512]},
-        },
+        {"block": "residual"},
     ),
     "MultiInputLstmPolicy": ("An LSTM after dictionaries of vectors and images.", {**_MULTI, **_LSTM}),
 }

@@ -70,13 +70,19 @@ class SquashedActor(Actor):
     head: TanhGaussian
 
     def __init__(
-        self, observation_space: Space, action_space: Space, config: PolicyConfig, *, use_sde: bool = False
+        self,
+        observation_space: Space,
+        action_space: Space,
+        config: PolicyConfig,
+        *,
+        use_sde: bool = False,
+        widths: Sequence[int] = OFF_POLICY_WIDTHS,
     ) -> None:
         assert isinstance(action_space, spaces.Box)
         make: Callable[[int], ActionDistribution] = partial(SquashedGaussian, action_space)
         if use_sde:
             make = partial(SquashedStateDependentGaussian, action_space, config=config, off_policy=True)
-        super().__init__(observation_space, config, make, OFF_POLICY_WIDTHS)
+        super().__init__(observation_space, config, make, widths)
 
 
 class DeterministicActor(Actor):

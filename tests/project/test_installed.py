@@ -177,7 +177,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 PPO("MlpPolicy", "CartPole-v1", n_steps=64).save("ppo_cartpole.zip")
 hoppers = VecNormalize(DummyVecEnv([lambda: gym.make("Hopper-v5")]))
 PPO("MlpPolicy", hoppers, n_steps=64).save("ppo_hopper.zip")
-hoppers.save("vecnormalize.pkl")
+hoppers.save("hopper_statistics.pkl")
 """
 
 Carry = Callable[[str, Path], tuple[int, str]]

@@ -452,7 +452,8 @@ def test_preset_keeps_its_name(name: str, tmp_path: Path) -> None:
     preset = getattr(zoo, name)
     continuous = "Continuous" if preset.name not in ("ppo2", "dqn") else ""
     env, policy = f"Zoo/BitFlipping{continuous}-v0", "MultiInputPolicy"
-    policy = "MultiInputLstmPolicy" if name == "recurrent_ppo" else policy
+    own = {"recurrent_ppo": "MultiInputLstmPolicy", "droq": "DroQPolicy", "simba": "SimbaPolicy"}
+    policy = own.get(name, policy)
     with pytest.raises(ZooError, match=rf"`{CLASS_NAMES[name]}\.learning_rat`"):
         preset(policy, env, learning_rat=1)
     small = {"buffer_size": 100} if preset.has_replay else {}

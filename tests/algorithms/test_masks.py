@@ -118,6 +118,8 @@ def test_a_weight_counts_as_so_many_transitions(make: Any) -> None:
     is_soft = make in (SAC, TQC)
     counts = [2, 0, 1, 3, 0, 0]
 
+    has_rounds = make is TD3 or is_soft
+
     def after(weighted: bool) -> dict[str, np.ndarray]:
         model = make(TINY, env_id, seed=0, compile=False, **settings).learn(80)
         batch = model._tensors(model.buffer.sample(np.random.default_rng(0), (1, 6)))
@@ -131,11 +133,11 @@ def test_a_weight_counts_as_so_many_transitions(make: Any) -> None:
             rows = {**rows, **repeated(batch, counts)}
             if is_soft:
                 rows["noise"] = noise[:, :, np.repeat(np.arange(6), counts)]
-        if make is TD3:  # a round of one step of the critics
+        if has_rounds:  # of one step of the critics
             rows = transform(lambda column: column[None], rows)
         if is_soft:
             model.learns_ent_coef = False  # its loss is no mean over transitions' errors
-        step = model._round if make is TD3 else model._gradient_step
+        step = model._round if has_rounds else model._gradient_step
         model.take_steps(step, model.rates(0.0), rows)
         return model.get_parameters()
 

@@ -296,7 +296,7 @@ def test_only_gradient_steps_use_training_mode(
 
         return noted_step
 
-    for step in ("_round", "_critic_steps") if name == "td3" else ("_gradient_step",):
+    for step in ("_round", "_critic_steps") if name in ("sac", "td3") else ("_gradient_step",):
         monkeypatch.setattr(model, step, noted(getattr(model, step)))
     model.learn(64)
     model.predict(observations(model), deterministic=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +9,9 @@ from torch import Tensor
 
 from zoo.config.fields import hyperparameter
 from zoo.errors import ZooError
+
+LARGEST, CLOSEST = 1e6, 1e-3
+"""The largest absolute return, and the smallest difference of both bounds, that float32 can tell apart."""
 
 
 @dataclass
@@ -31,8 +33,8 @@ class CategoricalConfig:
 def distribution_of(config: CategoricalConfig) -> Categorical | None:
     """Return the distribution that a config names, or None for values. Raises `ZooError`."""
     bounds = config.value_range
-    if len(bounds) != 2 or not -math.inf < bounds[0] < bounds[1] < math.inf:
-        raise ZooError(f"`algo.value_range={bounds}`: expected [low, high]")
+    if len(bounds) != 2 or not -LARGEST <= bounds[0] < bounds[1] - CLOSEST or bounds[1] > LARGEST:
+        raise ZooError(f"`algo.value_range={bounds}`: expected [low, high], within ±1e6")
     return None if config.critic_loss == "mse" else Categorical(bounds[0], bounds[1], config.n_atoms)
 
 

@@ -97,6 +97,10 @@ algo=careful env=CartPole-v1: {algo.name: ppo2, algo.preset: careful, n_envs: 2,
 algo=recurrent_ppo env=CartPoleNoVel-v1: {policy.name: MlpLstmPolicy, policy.recurrent: lstm}
 algo=recurrent_ppo env=ALE/Pong-v5: {policy.name: CnnLstmPolicy, policy.lstm_layer_norm: false}
 algo=recurrent_ppo env=CartPole-v1 policy=MlpLnLstmPolicy: {policy.lstm_layer_norm: true}
+# Layers of actor and critics replace a tuned file's list, and a list replaces their layers.
+"algo=ppo2 env=CartPole-v1 policy.net_arch={pi:[8],vf:[9]}": {policy.net_arch: {pi: [8], vf: [9]}}
+algo=crossq env=Pendulum-v1 policy.net_arch=[8]: {policy.net_arch: [8]}
+"algo=crossq env=Pendulum-v1 policy.net_arch={pi:[8],qf:[9]}": {policy.net_arch: {pi: [8], qf: [9]}}
 # Values come in their declared types; mappings take keys that no file has.
 algo=ppo2 env=A-v0 n_timesteps=1e5 algo.gamma=1 algo.clip_range=lin_0.2:
   {n_timesteps: 100000, algo.gamma: 1.0, algo.clip_range: lin_0.2}

@@ -37,7 +37,9 @@ def with_policy_kwargs(
     if values.get("share_features_extractor") and algorithm.has_replay:
         raise ZooError(f"{where}.share_features_extractor: actor and critics have an encoder each")
     for key in [key for key in values if NAMES.get(key, "").startswith("policy.")]:
-        values[NAMES[key].removeprefix("policy.")] = values.pop(key)
+        field, _, within = NAMES[key].removeprefix("policy.").partition(".")
+        value = values.pop(key)
+        values[field] = {**values.get(field, {}), within: value} if within else value
     if (activation := values.get("activation")) is not None:  # a class, nn.ReLU, or its name
         name = getattr(activation, "__name__", str(activation)).rpartition(".")[2]
         values["activation"] = {kind.__name__: key for key, kind in ACTIVATION_CLASSES.items()}.get(

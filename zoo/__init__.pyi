@@ -388,32 +388,28 @@ class CrossQ(_CrossQ):
             while learning
         actor_learning_rate (ScheduleValue | None, default None, ≥ 0): step size of the actor's
             optimizer; null: learning_rate
-        optimizer (str, default 'adam', one of 'adam', 'adamw', 'radam'): optimizer of actor and
-            critics; adamw is adam with weight_decay
-        betas (list[float], default [0.5, 0.999]): how slowly that optimizer's two moments follow
-            gradients
-        weight_decay (float | None, default None, ≥ 0): share of each parameter that adamw takes off,
-            times learning_rate; null: 0.01
+        optimizer (str, default 'adam', one of 'adam', 'adamw', 'radam'): optimizer of actor and critics
+        betas (list[float], default [0.5, 0.999]): decay rates of the optimizer's two moment estimates
+        weight_decay (float | None, default None, ≥ 0): decoupled weight decay of adamw; null: 0.01
+        critic_loss (str, default 'mse', one of 'mse', 'categorical'): mse: squared error of values;
+            categorical: cross-entropy of distributions over n_atoms returns
+        n_atoms (int, default 101, ≥ 2, ≤ 100000): evenly spaced returns that a distribution covers
+        value_range (list[float], default [-5.0, 5.0]): [low, high] of these returns; scale rewards to
+            fit
         n_critics (int, default 2, ≥ 1, ≤ 1000): number of critics; targets take the smallest of their
             values (tqc: the quantiles of all)
-        n_target_critics (int | None, default None, ≥ 1): number of critics, drawn for each gradient
-            step, that targets come from; null: all
-        actor_critics (str | None, default None, one of 'min', 'mean'): what the actor climbs: the min
-            or the mean of all critics; null: min (td3: the first; tqc: mean)
-        policy_delay (int, default 3, ≥ 1): steps of the critics for one of the actor (and of ent_coef;
-            td3: and of all targets) [gradient steps]
-        critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps after which
-            actor, critics and their optimizers begin anew, each time or at each of a list; the buffer
-            and ent_coef stay; null: never [environment steps]
+        n_target_critics (int | None, default None, ≥ 1): critics that targets use, a random subset for
+            each gradient step; null: all
+        actor_critics (str | None, default None, one of 'min', 'mean'): value that the actor maximises:
+            min or mean of all critics; null: min (td3: first, tqc: mean)
+        policy_delay (int, default 3, ≥ 1): critic updates per update of the actor and ent_coef (td3: of
+            the actor and all targets) [gradient steps]
+        critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps between resets
+            of actor, critics and their optimizers, or a list of steps at which they are reset; the
+            buffer and ent_coef are kept; null: never [environment steps]
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
-        critic_loss (str, default 'mse', one of 'mse', 'categorical'): what critics learn by: mse, the
-            squared error of values; categorical, the cross-entropy of distributions of returns (rewards
-            should be scaled to fit value_range)
-        n_atoms (int, default 101, ≥ 2, ≤ 100000): values that a distribution is over, evenly spaced
-        value_range (list[float], default [-5.0, 5.0]): [low, high], the smallest and largest of these
-            values
         ent_coef (float | str, default 'auto', ≥ 0): weight of the entropy; auto: learned, auto_0.1:
             learned from that value on
         target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
@@ -451,6 +447,9 @@ class CrossQ(_CrossQ):
         optimizer: str = "adam",
         betas: list[float] = ...,
         weight_decay: float | None = None,
+        critic_loss: str = "mse",
+        n_atoms: int = 101,
+        value_range: list[float] = ...,
         n_critics: int = 2,
         n_target_critics: int | None = None,
         actor_critics: str | None = None,
@@ -458,9 +457,6 @@ class CrossQ(_CrossQ):
         critic_reset_every: int | list[int] | None = None,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
-        critic_loss: str = "mse",
-        n_atoms: int = 101,
-        value_range: list[float] = ...,
         ent_coef: float | str = "auto",
         target_entropy: float | str = "auto",
         use_sde_at_warmup: bool = False,
@@ -489,12 +485,9 @@ class DDPG(_DDPG):
             while learning
         actor_learning_rate (ScheduleValue | None, default 0.0001, ≥ 0): step size of the actor's
             optimizer; null: learning_rate
-        optimizer (str, default 'adam', one of 'adam', 'adamw', 'radam'): optimizer of actor and
-            critics; adamw is adam with weight_decay
-        betas (list[float], default [0.9, 0.999]): how slowly that optimizer's two moments follow
-            gradients
-        weight_decay (float | None, default None, ≥ 0): share of each parameter that adamw takes off,
-            times learning_rate; null: 0.01
+        optimizer (str, default 'adam', one of 'adam', 'adamw', 'radam'): optimizer of actor and critics
+        betas (list[float], default [0.9, 0.999]): decay rates of the optimizer's two moment estimates
+        weight_decay (float | None, default None, ≥ 0): decoupled weight decay of adamw; null: 0.01
         critic_l2_reg (float, default 0.0, ≥ 0): weight of half the critic's squared weights, but for
             biases and the last layer
         max_grad_norm (float | None, default None, > 0): bound of the norm of each network's gradient;
@@ -639,32 +632,28 @@ class DroQ(_DroQ):
             while learning
         actor_learning_rate (ScheduleValue | None, default None, ≥ 0): step size of the actor's
             optimizer; null: learning_rate
-        optimizer (str, default 'adam', one of 'adam', 'adamw', 'radam'): optimizer of actor and
-            critics; adamw is adam with weight_decay
-        betas (list[float], default [0.9, 0.999]): how slowly that optimizer's two moments follow
-            gradients
-        weight_decay (float | None, default None, ≥ 0): share of each parameter that adamw takes off,
-            times learning_rate; null: 0.01
+        optimizer (str, default 'adam', one of 'adam', 'adamw', 'radam'): optimizer of actor and critics
+        betas (list[float], default [0.9, 0.999]): decay rates of the optimizer's two moment estimates
+        weight_decay (float | None, default None, ≥ 0): decoupled weight decay of adamw; null: 0.01
+        critic_loss (str, default 'mse', one of 'mse', 'categorical'): mse: squared error of values;
+            categorical: cross-entropy of distributions over n_atoms returns
+        n_atoms (int, default 101, ≥ 2, ≤ 100000): evenly spaced returns that a distribution covers
+        value_range (list[float], default [-5.0, 5.0]): [low, high] of these returns; scale rewards to
+            fit
         n_critics (int, default 2, ≥ 1, ≤ 1000): number of critics; targets take the smallest of their
             values (tqc: the quantiles of all)
-        n_target_critics (int | None, default None, ≥ 1): number of critics, drawn for each gradient
-            step, that targets come from; null: all
-        actor_critics (str | None, default 'mean', one of 'min', 'mean'): what the actor climbs: the min
-            or the mean of all critics; null: min (td3: the first; tqc: mean)
-        policy_delay (int, default 20, ≥ 1): steps of the critics for one of the actor (and of ent_coef;
-            td3: and of all targets) [gradient steps]
-        critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps after which
-            actor, critics and their optimizers begin anew, each time or at each of a list; the buffer
-            and ent_coef stay; null: never [environment steps]
+        n_target_critics (int | None, default None, ≥ 1): critics that targets use, a random subset for
+            each gradient step; null: all
+        actor_critics (str | None, default 'mean', one of 'min', 'mean'): value that the actor
+            maximises: min or mean of all critics; null: min (td3: first, tqc: mean)
+        policy_delay (int, default 20, ≥ 1): critic updates per update of the actor and ent_coef (td3:
+            of the actor and all targets) [gradient steps]
+        critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps between resets
+            of actor, critics and their optimizers, or a list of steps at which they are reset; the
+            buffer and ent_coef are kept; null: never [environment steps]
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
-        critic_loss (str, default 'mse', one of 'mse', 'categorical'): what critics learn by: mse, the
-            squared error of values; categorical, the cross-entropy of distributions of returns (rewards
-            should be scaled to fit value_range)
-        n_atoms (int, default 101, ≥ 2, ≤ 100000): values that a distribution is over, evenly spaced
-        value_range (list[float], default [-5.0, 5.0]): [low, high], the smallest and largest of these
-            values
         ent_coef (float | str, default 'auto', ≥ 0): weight of the entropy; auto: learned, auto_0.1:
             learned from that value on
         target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
@@ -705,6 +694,9 @@ class DroQ(_DroQ):
         optimizer: str = "adam",
         betas: list[float] = ...,
         weight_decay: float | None = None,
+        critic_loss: str = "mse",
+        n_atoms: int = 101,
+        value_range: list[float] = ...,
         n_critics: int = 2,
         n_target_critics: int | None = None,
         actor_critics: str | None = "mean",
@@ -712,9 +704,6 @@ class DroQ(_DroQ):
         critic_reset_every: int | list[int] | None = None,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
-        critic_loss: str = "mse",
-        n_atoms: int = 101,
-        value_range: list[float] = ...,
         ent_coef: float | str = "auto",
         target_entropy: float | str = "auto",
         target_update_interval: int = 1,
@@ -1138,32 +1127,28 @@ class REDQ(_REDQ):
             while learning
         actor_learning_rate (ScheduleValue | None, default None, ≥ 0): step size of the actor's
             optimizer; null: learning_rate
-        optimizer (str, default 'adam', one of 'adam', 'adamw', 'radam'): optimizer of actor and
-            critics; adamw is adam with weight_decay
-        betas (list[float], default [0.9, 0.999]): how slowly that optimizer's two moments follow
-            gradients
-        weight_decay (float | None, default None, ≥ 0): share of each parameter that adamw takes off,
-            times learning_rate; null: 0.01
+        optimizer (str, default 'adam', one of 'adam', 'adamw', 'radam'): optimizer of actor and critics
+        betas (list[float], default [0.9, 0.999]): decay rates of the optimizer's two moment estimates
+        weight_decay (float | None, default None, ≥ 0): decoupled weight decay of adamw; null: 0.01
+        critic_loss (str, default 'mse', one of 'mse', 'categorical'): mse: squared error of values;
+            categorical: cross-entropy of distributions over n_atoms returns
+        n_atoms (int, default 101, ≥ 2, ≤ 100000): evenly spaced returns that a distribution covers
+        value_range (list[float], default [-5.0, 5.0]): [low, high] of these returns; scale rewards to
+            fit
         n_critics (int, default 10, ≥ 1, ≤ 1000): number of critics; targets take the smallest of their
             values (tqc: the quantiles of all)
-        n_target_critics (int | None, default 2, ≥ 1): number of critics, drawn for each gradient step,
-            that targets come from; null: all
-        actor_critics (str | None, default 'mean', one of 'min', 'mean'): what the actor climbs: the min
-            or the mean of all critics; null: min (td3: the first; tqc: mean)
-        policy_delay (int, default 20, ≥ 1): steps of the critics for one of the actor (and of ent_coef;
-            td3: and of all targets) [gradient steps]
-        critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps after which
-            actor, critics and their optimizers begin anew, each time or at each of a list; the buffer
-            and ent_coef stay; null: never [environment steps]
+        n_target_critics (int | None, default 2, ≥ 1): critics that targets use, a random subset for
+            each gradient step; null: all
+        actor_critics (str | None, default 'mean', one of 'min', 'mean'): value that the actor
+            maximises: min or mean of all critics; null: min (td3: first, tqc: mean)
+        policy_delay (int, default 20, ≥ 1): critic updates per update of the actor and ent_coef (td3:
+            of the actor and all targets) [gradient steps]
+        critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps between resets
+            of actor, critics and their optimizers, or a list of steps at which they are reset; the
+            buffer and ent_coef are kept; null: never [environment steps]
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
-        critic_loss (str, default 'mse', one of 'mse', 'categorical'): what critics learn by: mse, the
-            squared error of values; categorical, the cross-entropy of distributions of returns (rewards
-            should be scaled to fit value_range)
-        n_atoms (int, default 101, ≥ 2, ≤ 100000): values that a distribution is over, evenly spaced
-        value_range (list[float], default [-5.0, 5.0]): [low, high], the smallest and largest of these
-            values
         ent_coef (float | str, default 'auto', ≥ 0): weight of the entropy; auto: learned, auto_0.1:
             learned from that value on
         target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
@@ -1204,6 +1189,9 @@ class REDQ(_REDQ):
         optimizer: str = "adam",
         betas: list[float] = ...,
         weight_decay: float | None = None,
+        critic_loss: str = "mse",
+        n_atoms: int = 101,
+        value_range: list[float] = ...,
         n_critics: int = 10,
         n_target_critics: int | None = 2,
         actor_critics: str | None = "mean",
@@ -1211,9 +1199,6 @@ class REDQ(_REDQ):
         critic_reset_every: int | list[int] | None = None,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
-        critic_loss: str = "mse",
-        n_atoms: int = 101,
-        value_range: list[float] = ...,
         ent_coef: float | str = "auto",
         target_entropy: float | str = "auto",
         target_update_interval: int = 1,
@@ -1313,32 +1298,28 @@ class SAC(_SAC):
             while learning
         actor_learning_rate (ScheduleValue | None, default None, ≥ 0): step size of the actor's
             optimizer; null: learning_rate
-        optimizer (str, default 'adam', one of 'adam', 'adamw', 'radam'): optimizer of actor and
-            critics; adamw is adam with weight_decay
-        betas (list[float], default [0.9, 0.999]): how slowly that optimizer's two moments follow
-            gradients
-        weight_decay (float | None, default None, ≥ 0): share of each parameter that adamw takes off,
-            times learning_rate; null: 0.01
+        optimizer (str, default 'adam', one of 'adam', 'adamw', 'radam'): optimizer of actor and critics
+        betas (list[float], default [0.9, 0.999]): decay rates of the optimizer's two moment estimates
+        weight_decay (float | None, default None, ≥ 0): decoupled weight decay of adamw; null: 0.01
+        critic_loss (str, default 'mse', one of 'mse', 'categorical'): mse: squared error of values;
+            categorical: cross-entropy of distributions over n_atoms returns
+        n_atoms (int, default 101, ≥ 2, ≤ 100000): evenly spaced returns that a distribution covers
+        value_range (list[float], default [-5.0, 5.0]): [low, high] of these returns; scale rewards to
+            fit
         n_critics (int, default 2, ≥ 1, ≤ 1000): number of critics; targets take the smallest of their
             values (tqc: the quantiles of all)
-        n_target_critics (int | None, default None, ≥ 1): number of critics, drawn for each gradient
-            step, that targets come from; null: all
-        actor_critics (str | None, default None, one of 'min', 'mean'): what the actor climbs: the min
-            or the mean of all critics; null: min (td3: the first; tqc: mean)
-        policy_delay (int, default 1, ≥ 1): steps of the critics for one of the actor (and of ent_coef;
-            td3: and of all targets) [gradient steps]
-        critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps after which
-            actor, critics and their optimizers begin anew, each time or at each of a list; the buffer
-            and ent_coef stay; null: never [environment steps]
+        n_target_critics (int | None, default None, ≥ 1): critics that targets use, a random subset for
+            each gradient step; null: all
+        actor_critics (str | None, default None, one of 'min', 'mean'): value that the actor maximises:
+            min or mean of all critics; null: min (td3: first, tqc: mean)
+        policy_delay (int, default 1, ≥ 1): critic updates per update of the actor and ent_coef (td3: of
+            the actor and all targets) [gradient steps]
+        critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps between resets
+            of actor, critics and their optimizers, or a list of steps at which they are reset; the
+            buffer and ent_coef are kept; null: never [environment steps]
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
-        critic_loss (str, default 'mse', one of 'mse', 'categorical'): what critics learn by: mse, the
-            squared error of values; categorical, the cross-entropy of distributions of returns (rewards
-            should be scaled to fit value_range)
-        n_atoms (int, default 101, ≥ 2, ≤ 100000): values that a distribution is over, evenly spaced
-        value_range (list[float], default [-5.0, 5.0]): [low, high], the smallest and largest of these
-            values
         ent_coef (float | str, default 'auto', ≥ 0): weight of the entropy; auto: learned, auto_0.1:
             learned from that value on
         target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
@@ -1379,6 +1360,9 @@ class SAC(_SAC):
         optimizer: str = "adam",
         betas: list[float] = ...,
         weight_decay: float | None = None,
+        critic_loss: str = "mse",
+        n_atoms: int = 101,
+        value_range: list[float] = ...,
         n_critics: int = 2,
         n_target_critics: int | None = None,
         actor_critics: str | None = None,
@@ -1386,9 +1370,6 @@ class SAC(_SAC):
         critic_reset_every: int | list[int] | None = None,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
-        critic_loss: str = "mse",
-        n_atoms: int = 101,
-        value_range: list[float] = ...,
         ent_coef: float | str = "auto",
         target_entropy: float | str = "auto",
         target_update_interval: int = 1,
@@ -1419,31 +1400,28 @@ class SimBa(_SimBa):
         actor_learning_rate (ScheduleValue | None, default None, ≥ 0): step size of the actor's
             optimizer; null: learning_rate
         optimizer (str, default 'adamw', one of 'adam', 'adamw', 'radam'): optimizer of actor and
-            critics; adamw is adam with weight_decay
-        betas (list[float], default [0.9, 0.999]): how slowly that optimizer's two moments follow
-            gradients
-        weight_decay (float | None, default None, ≥ 0): share of each parameter that adamw takes off,
-            times learning_rate; null: 0.01
+            critics
+        betas (list[float], default [0.9, 0.999]): decay rates of the optimizer's two moment estimates
+        weight_decay (float | None, default None, ≥ 0): decoupled weight decay of adamw; null: 0.01
+        critic_loss (str, default 'mse', one of 'mse', 'categorical'): mse: squared error of values;
+            categorical: cross-entropy of distributions over n_atoms returns
+        n_atoms (int, default 101, ≥ 2, ≤ 100000): evenly spaced returns that a distribution covers
+        value_range (list[float], default [-5.0, 5.0]): [low, high] of these returns; scale rewards to
+            fit
         n_critics (int, default 2, ≥ 1, ≤ 1000): number of critics; targets take the smallest of their
             values (tqc: the quantiles of all)
-        n_target_critics (int | None, default None, ≥ 1): number of critics, drawn for each gradient
-            step, that targets come from; null: all
-        actor_critics (str | None, default None, one of 'min', 'mean'): what the actor climbs: the min
-            or the mean of all critics; null: min (td3: the first; tqc: mean)
-        policy_delay (int, default 1, ≥ 1): steps of the critics for one of the actor (and of ent_coef;
-            td3: and of all targets) [gradient steps]
-        critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps after which
-            actor, critics and their optimizers begin anew, each time or at each of a list; the buffer
-            and ent_coef stay; null: never [environment steps]
+        n_target_critics (int | None, default None, ≥ 1): critics that targets use, a random subset for
+            each gradient step; null: all
+        actor_critics (str | None, default None, one of 'min', 'mean'): value that the actor maximises:
+            min or mean of all critics; null: min (td3: first, tqc: mean)
+        policy_delay (int, default 1, ≥ 1): critic updates per update of the actor and ent_coef (td3: of
+            the actor and all targets) [gradient steps]
+        critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps between resets
+            of actor, critics and their optimizers, or a list of steps at which they are reset; the
+            buffer and ent_coef are kept; null: never [environment steps]
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
-        critic_loss (str, default 'mse', one of 'mse', 'categorical'): what critics learn by: mse, the
-            squared error of values; categorical, the cross-entropy of distributions of returns (rewards
-            should be scaled to fit value_range)
-        n_atoms (int, default 101, ≥ 2, ≤ 100000): values that a distribution is over, evenly spaced
-        value_range (list[float], default [-5.0, 5.0]): [low, high], the smallest and largest of these
-            values
         ent_coef (float | str, default 'auto_0.01', ≥ 0): weight of the entropy; auto: learned,
             auto_0.1: learned from that value on
         target_entropy (float | str, default 'auto_0.5'): entropy that a learned ent_coef aims at; auto:
@@ -1485,6 +1463,9 @@ class SimBa(_SimBa):
         optimizer: str = "adamw",
         betas: list[float] = ...,
         weight_decay: float | None = None,
+        critic_loss: str = "mse",
+        n_atoms: int = 101,
+        value_range: list[float] = ...,
         n_critics: int = 2,
         n_target_critics: int | None = None,
         actor_critics: str | None = None,
@@ -1492,9 +1473,6 @@ class SimBa(_SimBa):
         critic_reset_every: int | list[int] | None = None,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
-        critic_loss: str = "mse",
-        n_atoms: int = 101,
-        value_range: list[float] = ...,
         ent_coef: float | str = "auto_0.01",
         target_entropy: float | str = "auto_0.5",
         target_update_interval: int = 1,
@@ -1529,29 +1507,25 @@ class TD3(_TD3):
             while learning
         actor_learning_rate (ScheduleValue | None, default None, ≥ 0): step size of the actor's
             optimizer; null: learning_rate
-        optimizer (str, default 'adam', one of 'adam', 'adamw', 'radam'): optimizer of actor and
-            critics; adamw is adam with weight_decay
-        betas (list[float], default [0.9, 0.999]): how slowly that optimizer's two moments follow
-            gradients
-        weight_decay (float | None, default None, ≥ 0): share of each parameter that adamw takes off,
-            times learning_rate; null: 0.01
+        optimizer (str, default 'adam', one of 'adam', 'adamw', 'radam'): optimizer of actor and critics
+        betas (list[float], default [0.9, 0.999]): decay rates of the optimizer's two moment estimates
+        weight_decay (float | None, default None, ≥ 0): decoupled weight decay of adamw; null: 0.01
+        critic_loss (str, default 'mse', one of 'mse', 'categorical'): mse: squared error of values;
+            categorical: cross-entropy of distributions over n_atoms returns
+        n_atoms (int, default 101, ≥ 2, ≤ 100000): evenly spaced returns that a distribution covers
+        value_range (list[float], default [-5.0, 5.0]): [low, high] of these returns; scale rewards to
+            fit
         n_critics (int, default 2, ≥ 1, ≤ 1000): number of critics; targets take the smallest of their
             values (tqc: the quantiles of all)
-        n_target_critics (int | None, default None, ≥ 1): number of critics, drawn for each gradient
-            step, that targets come from; null: all
-        actor_critics (str | None, default None, one of 'min', 'mean'): what the actor climbs: the min
-            or the mean of all critics; null: min (td3: the first; tqc: mean)
-        policy_delay (int, default 2, ≥ 1): steps of the critics for one of the actor (and of ent_coef;
-            td3: and of all targets) [gradient steps]
-        critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps after which
-            actor, critics and their optimizers begin anew, each time or at each of a list; the buffer
-            and ent_coef stay; null: never [environment steps]
-        critic_loss (str, default 'mse', one of 'mse', 'categorical'): what critics learn by: mse, the
-            squared error of values; categorical, the cross-entropy of distributions of returns (rewards
-            should be scaled to fit value_range)
-        n_atoms (int, default 101, ≥ 2, ≤ 100000): values that a distribution is over, evenly spaced
-        value_range (list[float], default [-5.0, 5.0]): [low, high], the smallest and largest of these
-            values
+        n_target_critics (int | None, default None, ≥ 1): critics that targets use, a random subset for
+            each gradient step; null: all
+        actor_critics (str | None, default None, one of 'min', 'mean'): value that the actor maximises:
+            min or mean of all critics; null: min (td3: first, tqc: mean)
+        policy_delay (int, default 2, ≥ 1): critic updates per update of the actor and ent_coef (td3: of
+            the actor and all targets) [gradient steps]
+        critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps between resets
+            of actor, critics and their optimizers, or a list of steps at which they are reset; the
+            buffer and ent_coef are kept; null: never [environment steps]
         target_policy_noise (float, default 0.2, ≥ 0): standard deviation of the noise that smooths the
             actions in targets
         target_noise_clip (float, default 0.5, ≥ 0): largest absolute value of that noise
@@ -1588,14 +1562,14 @@ class TD3(_TD3):
         optimizer: str = "adam",
         betas: list[float] = ...,
         weight_decay: float | None = None,
+        critic_loss: str = "mse",
+        n_atoms: int = 101,
+        value_range: list[float] = ...,
         n_critics: int = 2,
         n_target_critics: int | None = None,
         actor_critics: str | None = None,
         policy_delay: int = 2,
         critic_reset_every: int | list[int] | None = None,
-        critic_loss: str = "mse",
-        n_atoms: int = 101,
-        value_range: list[float] = ...,
         target_policy_noise: float = 0.2,
         target_noise_clip: float = 0.5,
     ) -> None: ...
@@ -1623,23 +1597,20 @@ class TQC(_TQC):
             while learning
         actor_learning_rate (ScheduleValue | None, default None, ≥ 0): step size of the actor's
             optimizer; null: learning_rate
-        optimizer (str, default 'adam', one of 'adam', 'adamw', 'radam'): optimizer of actor and
-            critics; adamw is adam with weight_decay
-        betas (list[float], default [0.9, 0.999]): how slowly that optimizer's two moments follow
-            gradients
-        weight_decay (float | None, default None, ≥ 0): share of each parameter that adamw takes off,
-            times learning_rate; null: 0.01
+        optimizer (str, default 'adam', one of 'adam', 'adamw', 'radam'): optimizer of actor and critics
+        betas (list[float], default [0.9, 0.999]): decay rates of the optimizer's two moment estimates
+        weight_decay (float | None, default None, ≥ 0): decoupled weight decay of adamw; null: 0.01
         n_critics (int, default 2, ≥ 1, ≤ 1000): number of critics; targets take the smallest of their
             values (tqc: the quantiles of all)
-        n_target_critics (int | None, default None, ≥ 1): number of critics, drawn for each gradient
-            step, that targets come from; null: all
-        actor_critics (str | None, default None, one of 'min', 'mean'): what the actor climbs: the min
-            or the mean of all critics; null: min (td3: the first; tqc: mean)
-        policy_delay (int, default 1, ≥ 1): steps of the critics for one of the actor (and of ent_coef;
-            td3: and of all targets) [gradient steps]
-        critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps after which
-            actor, critics and their optimizers begin anew, each time or at each of a list; the buffer
-            and ent_coef stay; null: never [environment steps]
+        n_target_critics (int | None, default None, ≥ 1): critics that targets use, a random subset for
+            each gradient step; null: all
+        actor_critics (str | None, default None, one of 'min', 'mean'): value that the actor maximises:
+            min or mean of all critics; null: min (td3: first, tqc: mean)
+        policy_delay (int, default 1, ≥ 1): critic updates per update of the actor and ent_coef (td3: of
+            the actor and all targets) [gradient steps]
+        critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps between resets
+            of actor, critics and their optimizers, or a list of steps at which they are reset; the
+            buffer and ent_coef are kept; null: never [environment steps]
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]

@@ -242,20 +242,25 @@ def test_residual_layers_of_other_algorithms(algorithm: type[Any]) -> None:
 
 @pytest.mark.parametrize("algorithm", [DroQ, SimBa])
 def test_networks_of_sac_are_refused(algorithm: type[Any]) -> None:
-    with pytest.raises(ZooError, match="with MlpPolicy it is algo=sac"):
+    with pytest.raises(ZooError, match="leave the policy out; with MlpPolicy it is sac"):
         algorithm("MlpPolicy", "Pendulum-v1")
-    with pytest.raises(ZooError, match="needs policy="):
+    with pytest.raises(ZooError, match="has networks of its own"):
         algorithm("SimbaPolicy" if algorithm is DroQ else "DroQPolicy", "Pendulum-v1")
     name = algorithm.of_preset
-    with pytest.raises(ZooError, match=f"{name} needs policy={algorithm.usual_policy}"):
+    with pytest.raises(ZooError, match=f"{name} has networks of its own, {algorithm.usual_policy}"):
         zoo.compose("train", [f"algo={name}", "env=Pendulum-v1", "policy=MlpPolicy"])
+
+
+def test_dropout_rate_of_other_libraries() -> None:
+    model = DroQ("DroQPolicy", "Pendulum-v1", policy_kwargs={"dropout_rate": 0.1}, compile=False)
+    assert model.policy.critics.dropout == 0.1
 
 
 # -- bad input ---------------------------------------------------------------------------------------
 
 WRONG = {
-    "algo=sac algo.n_target_critics=3": "algo.n_target_critics=3` of `algo.n_critics=2`",
-    "algo=sac algo.learning_starts=500 algo.critic_reset_every=400": "algo.critic_reset_every=400`: nothing",
+    "algo=sac algo.n_target_critics=3": "algo.n_target_critics=3` is more than `algo.n_critics=2`",
+    "algo=sac algo.learning_starts=500 algo.critic_reset_every=400": "algo.critic_reset_every=400`: expected",
     "algo=tqc algo.learning_starts=500 algo.critic_reset_every=[900,400]": "algo.learning_starts=500",
     "algo=td3 algo.weight_decay=0.1": "algo.weight_decay=0.1` needs `algo.optimizer=adamw",
     "algo=ddpg algo.betas=[0.9]": "algo.betas=[0.9]`: expected two numbers",

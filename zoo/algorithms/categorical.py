@@ -11,7 +11,7 @@ from zoo.config.fields import hyperparameter
 from zoo.errors import ZooError
 
 LARGEST, CLOSEST = 1e6, 1e-3
-"""The largest absolute return, and the smallest difference of both bounds, that float32 can tell apart."""
+"""Largest absolute bound, and smallest difference of bounds, of returns in float32."""
 
 
 @dataclass
@@ -20,13 +20,12 @@ class CategoricalConfig:
 
     critic_loss: str = hyperparameter(
         "mse",
-        "what critics learn by: mse, the squared error of values; categorical, the cross-entropy of"
-        " distributions of returns (rewards should be scaled to fit value_range)",
+        "mse: squared error of values; categorical: cross-entropy of distributions over n_atoms returns",
         choices=("mse", "categorical"),
     )
-    n_atoms: int = hyperparameter(101, "values that a distribution is over, evenly spaced", ge=2, le=100_000)
+    n_atoms: int = hyperparameter(101, "evenly spaced returns that a distribution covers", ge=2, le=100_000)
     value_range: list[float] = hyperparameter(
-        default_factory=lambda: [-5.0, 5.0], help="[low, high], the smallest and largest of these values"
+        default_factory=lambda: [-5.0, 5.0], help="[low, high] of these returns; scale rewards to fit"
     )
 
 
@@ -55,19 +54,19 @@ class Categorical:
         return torch.softmax(logits, -1) @ self.atoms(logits)
 
     def smallest(self, logits: Tensor) -> Tensor:
-        """Return the probabilities (batch, atoms) of that critic whose expected value is the smallest.
+        """Return the probabilities (batch, atoms) of the critic with the smallest expected value.
 
-        ``logits`` are (critics, batch, atoms); each row of the batch has a critic of its own.
+        ``logits`` are (critics, batch, atoms); the critic is chosen for each row of the batch.
         """
         chosen = self.expected(logits).argmin(0)
         index = chosen[None, :, None].expand(1, *logits.shape[1:])
         return torch.softmax(logits.gather(0, index)[0], -1)
 
     def projected(self, probabilities: Tensor, values: Tensor) -> Tensor:
-        """Return the probabilities (batch, atoms) of atoms, of those of other ``values`` (batch, n).
+        """Project ``probabilities`` of other ``values``, (batch, n) each, to the atoms, (batch, atoms).
 
-        A value between two atoms divides its probability between them, so that the mean stays. One outside
-        is taken for the nearest atom.
+        A value between two atoms splits its probability between them, so that the mean is kept. A value
+        outside the range counts as the nearest atom.
         """
         spacing = (self.high - self.low) / (self.n_atoms - 1)
         places = (values.clamp(self.low, self.high) - self.low) / spacing

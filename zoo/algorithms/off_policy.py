@@ -81,22 +81,17 @@ class ContinuousConfig(OffPolicyConfig):
     actor_learning_rate: ScheduleValue | None = hyperparameter(
         None, "step size of the actor's optimizer; null: learning_rate", ge=0
     )
-    optimizer: str = hyperparameter(
-        "adam", "optimizer of actor and critics; adamw is adam with weight_decay", choices=OPTIMIZERS
-    )
+    optimizer: str = hyperparameter("adam", "optimizer of actor and critics", choices=OPTIMIZERS)
     betas: list[float] = hyperparameter(
-        default_factory=lambda: [0.9, 0.999], help="how slowly that optimizer's two moments follow gradients"
+        default_factory=lambda: [0.9, 0.999], help="decay rates of the optimizer's two moment estimates"
     )
     weight_decay: float | None = hyperparameter(
-        None,
-        "share of each parameter that adamw takes off, times learning_rate; null: 0.01",
-        ge=0,
-        is_finite=True,
+        None, "decoupled weight decay of adamw; null: 0.01", ge=0, is_finite=True
     )
 
 
 @dataclass
-class SeveralCriticsConfig(ContinuousConfig):
+class SeveralCriticsConfig(CategoricalConfig, ContinuousConfig):
     """Hyperparameters of continuous off-policy algorithms with several critics."""
 
     n_critics: int = hyperparameter(
@@ -106,23 +101,23 @@ class SeveralCriticsConfig(ContinuousConfig):
         le=1_000,
     )
     n_target_critics: int | None = hyperparameter(
-        None, "number of critics, drawn for each gradient step, that targets come from; null: all", ge=1
+        None, "critics that targets use, a random subset for each gradient step; null: all", ge=1
     )
     actor_critics: str | None = hyperparameter(
         None,
-        "what the actor climbs: the min or the mean of all critics; null: min (td3: the first; tqc: mean)",
+        "value that the actor maximises: min or mean of all critics; null: min (td3: first, tqc: mean)",
         choices=("min", "mean"),
     )
     policy_delay: int = hyperparameter(
         1,
-        "steps of the critics for one of the actor (and of ent_coef; td3: and of all targets)",
+        "critic updates per update of the actor and ent_coef (td3: of the actor and all targets)",
         unit="gradient steps",
         ge=1,
     )
     critic_reset_every: int | list[int] | None = hyperparameter(
         None,
-        "environment steps after which actor, critics and their optimizers begin anew, each time or at each"
-        " of a list; the buffer and ent_coef stay; null: never",
+        "environment steps between resets of actor, critics and their optimizers, or a list of steps at which"
+        " they are reset; the buffer and ent_coef are kept; null: never",
         unit="environment steps",
         ge=1,
     )
@@ -130,12 +125,12 @@ class SeveralCriticsConfig(ContinuousConfig):
     def __post_init__(self) -> None:
         drawn, resets = self.n_target_critics, self.critic_reset_every
         if drawn is not None and drawn > self.n_critics:
-            raise ZooError(f"`algo.n_target_critics={drawn}` of `algo.n_critics={self.n_critics}` critics")
+            raise ZooError(f"`algo.n_target_critics={drawn}` is more than `algo.n_critics={self.n_critics}`")
         first = min(resets, default=None) if isinstance(resets, list) else resets
         if first is not None and first <= self.learning_starts:
             raise ZooError(
-                f"`algo.critic_reset_every={resets}`: nothing is learned before"
-                f" `algo.learning_starts={self.learning_starts}`"
+                f"`algo.critic_reset_every={resets}`: expected more than"
+                f" `algo.learning_starts={self.learning_starts}`, before which nothing is learned"
             )
 
 
@@ -368,10 +363,7 @@ class OffPolicyAlgorithm(Algorithm):
 
 
 class ContinuousAlgorithm(OffPolicyAlgorithm):
-    """Has an actor, whose actions are numbers in [−1, 1], and critics that value them.
-
-    ``critics_updater`` and ``actor_updater`` move them.
-    """
+    """Has an actor, whose actions are numbers in [−1, 1], and critics that value them."""
 
     supported_actions = (spaces.Box,)
     scales_actions = True
@@ -422,19 +414,22 @@ class SeveralCriticsAlgorithm(ContinuousAlgorithm):
     One `_round` is some steps of the critics and one of the actor.
     """
 
+    loss_factor: ClassVar[float] = 1.0
+    """Factor of the squared error in the critics' loss."""
+
     config: SeveralCriticsConfig
 
     @property
     def distribution(self) -> Categorical | None:
         """What the critics' outputs mean, where these are logits."""
-        return distribution_of(self.config) if isinstance(self.config, CategoricalConfig) else None
+        return distribution_of(self.config)
 
     def _policy_options(self) -> dict[str, Any]:
         distribution = self.distribution
         atoms = {} if distribution is None else {"n_atoms": distribution.n_atoms}
         return {"n_critics": self.config.n_critics, **atoms}
 
-    def _take_rounds(self, samples: Any, n_steps: int, policy_delay: int) -> dict[str, Tensor]:
+    def _take_rounds(self, samples: Tree, n_steps: int, policy_delay: int) -> dict[str, Tensor]:
         """Take steps of the critics, with one of the actor after each ``policy_delay`` of them."""
         rates, start, outputs = self.rates(self._progress_before), 0, []
         for n_rows, length, moves_actor in split_by_policy_delay(self.n_updates, n_steps, policy_delay):
@@ -479,7 +474,10 @@ class SeveralCriticsAlgorithm(ContinuousAlgorithm):
 
     def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return the critics' losses, and how far their values are from the targets, (batch,) each."""
-        raise NotImplementedError
+        if self.distribution is not None:
+            return self.distribution.losses_and_errors(values, targets)
+        errors = values - targets
+        return self.loss_factor * errors.square().sum(0), errors.abs().mean(0)
 
     def _move_targets(self, state: State, batch: ReplayBatch) -> State:
         """Return the state with targets moved after a step of the critics alone."""
@@ -511,12 +509,10 @@ class SeveralCriticsAlgorithm(ContinuousAlgorithm):
         return values.mean(0) if self.config.actor_critics == "mean" else values.amin(0)
 
     def update(self) -> None:
-        before, after = (
-            self._n_resets(self.num_timesteps - self._collected),
-            self._n_resets(self.num_timesteps),
-        )
-        # Neither before there is anything to learn from, nor at the end, where nothing would be learned.
-        if after > before and self._first_update < self.num_timesteps < self.total_timesteps:
+        n_before = self._n_resets(self.num_timesteps - self._collected)
+        is_due = self._n_resets(self.num_timesteps) > n_before
+        # Neither before the first update nor at the end, when reset networks would not learn.
+        if is_due and self._first_update < self.num_timesteps < self.total_timesteps:
             self._reset_networks()
         super().update()
 
@@ -527,7 +523,7 @@ class SeveralCriticsAlgorithm(ContinuousAlgorithm):
         return 0 if every is None else timesteps // every
 
     def _reset_networks(self) -> None:
-        """Draw actor and critics anew, the same on all ranks; their optimizers begin anew, too."""
+        """Draw new weights for actor and critics, the same on all ranks, and reset their optimizers."""
         rng = np.random.default_rng((self.seed, self._n_resets(self.num_timesteps)))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(rng.integers(2**31)))

@@ -18,7 +18,6 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.algorithms.arguments import SdeConfig, sde_options
-from zoo.algorithms.categorical import CategoricalConfig
 from zoo.algorithms.off_policy import (
     HINDSIGHT,
     ReplayBatch,
@@ -44,7 +43,7 @@ from zoo.policies.exploration import Exploration, StochasticExploration
 
 
 @dataclass
-class SACConfig(CategoricalConfig, SdeConfig, SeveralCriticsConfig):
+class SACConfig(SdeConfig, SeveralCriticsConfig):
     """Hyperparameters of SAC."""
 
     ent_coef: float | str = hyperparameter(
@@ -96,6 +95,7 @@ class SAC(SeveralCriticsAlgorithm):
     config_class = SACConfig
     targets_of: ClassVar[dict[str, str]] = {"target": "critics"}
     policy_class: ClassVar[type[nn.Module]] = SACPolicy
+    loss_factor = 0.5  # J_Q (equation 5)
 
     config: SACConfig
     policy: SACPolicy
@@ -200,12 +200,6 @@ class SAC(SeveralCriticsAlgorithm):
     def _soft_values(self, next_values: Tensor, weighted_log_prob: Tensor) -> Tensor:
         """Return the critics' smallest next value, less the weighted log-probability (batch,)."""
         return next_values.amin(0) - weighted_log_prob
-
-    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        if self.distribution is not None:
-            return self.distribution.losses_and_errors(values, targets)
-        errors = values - targets
-        return 0.5 * errors.square().sum(0), errors.abs().mean(0)  # J_Q (equation 5)
 
     def _apply_changed(self, changed: Collection[str]) -> None:
         super()._apply_changed(changed)

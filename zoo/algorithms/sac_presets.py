@@ -22,7 +22,7 @@ MANY_UPDATES = {
         if name not in ("train_freq", "gradient_steps")
     },
 }
-"""What is searched: not the ratio of updates to steps, which makes these presets what they are."""
+"""SAC's search space without the ratio of updates to steps, which defines these presets."""
 
 
 class SACWithNetworks(SAC):
@@ -42,7 +42,8 @@ class SACWithNetworks(SAC):
         """Raise `ZooError` for the networks of SAC."""
         if policy._target_ is None and not cls.has_its_critics(policy, policy.of("critic")):
             raise ZooError(
-                f"{cls.of_preset} needs policy={cls.usual_policy}; with {policy.name} it is algo=sac"
+                f"{cls.of_preset} has networks of its own, {cls.usual_policy}: leave the policy out;"
+                f" with {policy.name} it is sac"
             )
 
     @staticmethod

@@ -14,7 +14,6 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from zoo.algorithms.categorical import CategoricalConfig
 from zoo.algorithms.off_policy import (
     HINDSIGHT,
     NOISES,
@@ -36,7 +35,7 @@ from zoo.policies.continuous import DeterministicPolicy
 
 @dataclass
 @with_defaults(batch_size=128, train_freq=100, gradient_steps=100, policy_delay=2)
-class TD3Config(CategoricalConfig, SeveralCriticsConfig):
+class TD3Config(SeveralCriticsConfig):
     """Hyperparameters of TD3; after ``policy_delay`` steps of the critics all targets move, too."""
 
     target_policy_noise: float = hyperparameter(
@@ -112,12 +111,6 @@ class TD3(SeveralCriticsAlgorithm):
         if self.distribution is not None:
             return self._distribution_targets(batch, next_values, 0.0)
         return self._bootstrapped(batch, next_values.amin(0))
-
-    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        if self.distribution is not None:
-            return self.distribution.losses_and_errors(values, targets)
-        errors = values - targets
-        return errors.square().sum(0), errors.abs().mean(0)
 
 
 class HerTD3(TD3):

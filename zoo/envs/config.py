@@ -34,8 +34,8 @@ class NormalizeConfig:
     observations: bool = hyperparameter(True, "normalise observations (images and discrete ones never are)")
     rewards: bool | str = hyperparameter(
         True,
-        "divide rewards by the standard deviation of the running return; scaled: and by more, where the"
-        " largest return would exceed return_bound, without clipping",
+        "divide rewards by the standard deviation of the running return; scaled: also keep returns within"
+        " return_bound, without clipping",
     )
     return_bound: float = hyperparameter(5.0, "largest absolute return of scaled rewards", gt=0)
     clip_obs: float = hyperparameter(10.0, "largest absolute normalised observation", gt=0)

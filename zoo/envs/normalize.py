@@ -163,10 +163,8 @@ class Normalizer(RefusesNames):
         return np.asarray(scaled, dtype=np.float32)
 
     def _reward_scale(self) -> Any:
-        deviation = np.sqrt(self.return_moments.var + self.epsilon)
-        return (
-            max(deviation, self.largest_return / self.return_bound) if self.rewards == SCALED else deviation
-        )
+        least = self.largest_return / self.return_bound if self.rewards == SCALED else 0.0
+        return max(np.sqrt(self.return_moments.var + self.epsilon), least)
 
     def unnormalize_reward(self, rewards: NDArray[Any]) -> NDArray[Any]:
         """Undo `normalize_rewards` (exact where nothing was clipped)."""

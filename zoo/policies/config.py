@@ -25,7 +25,7 @@ class ActorConfig:
     net_arch: list[int] | None = hyperparameter(None, "hidden layers after the encoder")
     block: str | None = hyperparameter(None, "form of the hidden layers", choices=BLOCKS)
     expansion: int | None = hyperparameter(
-        None, "width inside a residual block, as a multiple of its own", ge=1
+        None, "hidden width of a residual block, as a multiple of its width", ge=1
     )
     activation: str | None = hyperparameter(None, "non-linearity between hidden layers", choices=ACTIVATIONS)
     layer_norm: bool | None = hyperparameter(None, "layer normalisation before each activation")
@@ -62,19 +62,18 @@ class PolicyConfig:
     )
     block: str = hyperparameter(
         "plain",
-        "form of the hidden layers: plain, or residual (SimBa): a block of two layers for each width of"
-        " net_arch, which are equal",
+        "hidden layers: plain, or residual blocks (SimBa), one for each width in net_arch, all equal",
         choices=BLOCKS,
     )
-    expansion: int = hyperparameter(4, "width inside a residual block, as a multiple of its own", ge=1)
+    expansion: int = hyperparameter(4, "hidden width of a residual block, as a multiple of its width", ge=1)
     activation: str | None = hyperparameter(
         None, "non-linearity between hidden layers; null: the algorithm's", choices=ACTIVATIONS
     )
     layer_norm: bool = hyperparameter(False, "layer normalisation before each activation")
     norm: str | None = hyperparameter(
         None,
-        "normalisation of hidden layers: layer (before each activation, as layer_norm), batch or batch_renorm"
-        " (after it; crossq alone), none; null: the algorithm's",
+        "normalisation of hidden layers: layer (before the activation), batch or batch_renorm (after it,"
+        " crossq only), none; null: layer if layer_norm is true, otherwise the algorithm's",
         choices=NORMS,
     )
     norm_input: bool | None = hyperparameter(
@@ -82,7 +81,7 @@ class PolicyConfig:
     )
     renorm_warmup_steps: int = hyperparameter(
         100_000,
-        "passes in gradient steps after which batch_renorm uses its running statistics",
+        "training passes through a layer before batch_renorm corrects by running statistics",
         unit="gradient steps",
         ge=0,
     )

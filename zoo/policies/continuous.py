@@ -173,9 +173,9 @@ class ContinuousCritics(nn.Module):
                 orthogonal(critic, output_gain=1.0)
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """Draw which hidden units passes keep, (*shape, ``noise_size``).
+        """Draw which hidden units each pass keeps, (*shape, ``noise_size``).
 
-        Drawn are the distances from one unit that is dropped to the next: far fewer numbers.
+        It draws the gaps between dropped units, which are far fewer numbers.
         """
         keep = np.ones(math.prod(shape) * self.noise_size, np.bool_)
         last = -1

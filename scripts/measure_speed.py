@@ -140,8 +140,10 @@ WORKS = {
     "crossq": OFF_POLICY_ON_PENDULUM,
     "droq": replace(
         OFF_POLICY_ON_PENDULUM,
-        interval=100,
-        hyperparameters={**OFF_POLICY_ON_PENDULUM.hyperparameters, "gradient_steps": 20, "policy_delay": 20},
+        interval=50,
+        hyperparameters={
+            **OFF_POLICY_ON_PENDULUM.hyperparameters, "learning_starts": 20, "gradient_steps": 20, "policy_delay": 20,
+        },
         has_evaluations=False,
     ),
 }  # fmt: skip

@@ -39,8 +39,9 @@ from zoo.algorithms.sac import HerSAC as _HerSAC
 from zoo.algorithms.sac import SACConfig
 from zoo.algorithms.sac_presets import REDQ as _REDQ
 from zoo.algorithms.sac_presets import DroQ as _DroQ
-from zoo.algorithms.sac_presets import DroQConfig, REDQConfig, SimBaConfig
+from zoo.algorithms.sac_presets import DroQConfig, REDQConfig, SimBaConfig, SimBaV2Config
 from zoo.algorithms.sac_presets import SimBa as _SimBa
+from zoo.algorithms.sac_presets import SimBaV2 as _SimBaV2
 from zoo.algorithms.td3 import TD3 as _TD3
 from zoo.algorithms.td3 import HerTD3 as _HerTD3
 from zoo.algorithms.td3 import TD3Config
@@ -1464,6 +1465,109 @@ class SimBa(_SimBa):
         betas: list[float] = ...,
         weight_decay: float | None = None,
         critic_loss: str = "mse",
+        n_atoms: int = 101,
+        value_range: list[float] = ...,
+        n_critics: int = 2,
+        n_target_critics: int | None = None,
+        actor_critics: str | None = None,
+        policy_delay: int = 1,
+        critic_reset_every: int | list[int] | None = None,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        ent_coef: float | str = "auto_0.01",
+        target_entropy: float | str = "auto_0.5",
+        target_update_interval: int = 1,
+        use_sde_at_warmup: bool = False,
+    ) -> None: ...
+
+class SimBaV2(_SimBaV2):
+    """SimBa with features and weights of length 1, and critics of distributions (Lee et al. 2025).
+
+    Hyperparameters:
+        learning_rate (ScheduleValue, default {'type': 'linear', 'start': 0.0001, 'end': 5e-05}, ≥ 0):
+            step size of the optimizer
+        buffer_size (int, default 1000000, ≥ 1): transitions kept for replay [transitions]
+        learning_starts (int, default 5000, ≥ 0): random steps before the first update [environment
+            steps]
+        batch_size (int, default 256, ≥ 1): transitions in a gradient step [transitions]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        tau (float, default 0.005, > 0, ≤ 1): how far a target update goes; 1: a copy
+        train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
+        gradient_steps (int, default 2, ≥ -1): gradient steps after every train_freq environment steps;
+            -1: as many as steps were taken
+        optimize_memory_usage (bool, default False): store each observation once instead of twice, and
+            each frame of a stack (worth it for images)
+        action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
+            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
+        random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
+            while learning
+        actor_learning_rate (ScheduleValue | None, default None, ≥ 0): step size of the actor's
+            optimizer; null: learning_rate
+        optimizer (str, default 'adam', one of 'adam', 'adamw', 'radam'): optimizer of actor and critics
+        betas (list[float], default [0.9, 0.999]): decay rates of the optimizer's two moment estimates
+        weight_decay (float | None, default None, ≥ 0): decoupled weight decay of adamw; null: 0.01
+        critic_loss (str, default 'categorical', one of 'mse', 'categorical'): mse: squared error of
+            values; categorical: cross-entropy of distributions over n_atoms returns
+        n_atoms (int, default 101, ≥ 2, ≤ 100000): evenly spaced returns that a distribution covers
+        value_range (list[float], default [-5.0, 5.0]): [low, high] of these returns; scale rewards to
+            fit
+        n_critics (int, default 2, ≥ 1, ≤ 1000): number of critics; targets take the smallest of their
+            values (tqc: the quantiles of all)
+        n_target_critics (int | None, default None, ≥ 1): critics that targets use, a random subset for
+            each gradient step; null: all
+        actor_critics (str | None, default None, one of 'min', 'mean'): value that the actor maximises:
+            min or mean of all critics; null: min (td3: first, tqc: mean)
+        policy_delay (int, default 1, ≥ 1): critic updates per update of the actor and ent_coef (td3: of
+            the actor and all targets) [gradient steps]
+        critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps between resets
+            of actor, critics and their optimizers, or a list of steps at which they are reset; the
+            buffer and ent_coef are kept; null: never [environment steps]
+        use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
+        sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
+            collection starts [steps]
+        ent_coef (float | str, default 'auto_0.01', ≥ 0): weight of the entropy; auto: learned,
+            auto_0.1: learned from that value on
+        target_entropy (float | str, default 'auto_0.5'): entropy that a learned ent_coef aims at; auto:
+            minus the action dimensions, auto_0.5: half of that
+        target_update_interval (int, default 1, ≥ 1): gradient steps between updates of the target
+            critics [gradient steps]
+        use_sde_at_warmup (bool, default False): gSDE before learning starts too, not random actions
+    """
+    def __init__(
+        self,
+        arguments: Any = ...,
+        *,
+        policy: Policy | None = None,
+        env: Any = None,
+        learning_rate: ScheduleValue = ...,
+        replay: ReplayConfig | Mapping[str, Any] | None = None,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        verbose: int = 0,
+        tensorboard_log: str | Path | None = None,
+        policy_kwargs: Mapping[str, Any] | None = None,
+        config: SimBaV2Config | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        buffer_size: int = 1000000,
+        learning_starts: int = 5000,
+        batch_size: int = 256,
+        gamma: float = 0.99,
+        tau: float = 0.005,
+        train_freq: int | list[Any] | dict[str, Any] = 1,
+        gradient_steps: int = 2,
+        optimize_memory_usage: bool = False,
+        action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
+        random_exploration: float = 0.0,
+        actor_learning_rate: ScheduleValue | None = None,
+        optimizer: str = "adam",
+        betas: list[float] = ...,
+        weight_decay: float | None = None,
+        critic_loss: str = "categorical",
         n_atoms: int = 101,
         value_range: list[float] = ...,
         n_critics: int = 2,

@@ -453,6 +453,7 @@ def test_preset_keeps_its_name(name: str, tmp_path: Path) -> None:
     continuous = "Continuous" if preset.name not in ("ppo2", "dqn") else ""
     env, policy = f"Zoo/BitFlipping{continuous}-v0", "MultiInputPolicy"
     own = {"recurrent_ppo": "MultiInputLstmPolicy", "droq": "DroQPolicy", "simba": "SimbaPolicy"}
+    own["simba_v2"] = "SimbaV2Policy"
     policy = own.get(name, policy)
     with pytest.raises(ZooError, match=rf"`{CLASS_NAMES[name]}\.learning_rat`"):
         preset(policy, env, learning_rat=1)

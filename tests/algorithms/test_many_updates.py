@@ -1,4 +1,4 @@
-"""Parts of critics that bear many updates, and the presets made of them: DroQ, REDQ, SimBa."""
+"""Parts of critics that bear many updates, and the presets made of them: DroQ, REDQ, SimBa, SimbaV2."""
 
 from __future__ import annotations
 
@@ -15,8 +15,16 @@ import zoo
 from zoo import PPO2, REDQ, SAC, TD3, TQC, CrossQ, DroQ, SimBa, ZooError
 from zoo.algorithms.off_policy import chosen_critics, split_by_policy_delay
 from zoo.cli import status_of
+from zoo.optim.optimizers import Adam, Parameters, Updater
+from zoo.optim.update_runner import LiveState, State
 from zoo.policies.config import PolicyConfig
-from zoo.policies.networks import ResidualBlock, make_trunk
+from zoo.policies.networks import (
+    ResidualBlock,
+    SphereBlock,
+    SphereEmbedding,
+    keep_unit_norm,
+    make_trunk,
+)
 
 SMALL: dict[str, Any] = {"net_arch": [8, 8]}
 SHORT: dict[str, Any] = {"learning_starts": 40, "buffer_size": 200, "batch_size": 16, "seed": 1}
@@ -107,6 +115,83 @@ def test_residual_layers_have_one_block_for_each_width() -> None:
 def test_layer_normalisation_by_hand() -> None:
     layer = ResidualBlock(PolicyConfig(norm="layer"), 2, "relu").norm
     torch.testing.assert_close(layer(torch.tensor([3.0, 4.0])), torch.tensor([-1.0, 1.0]) * (1 - 2e-5))
+
+
+# -- weights of length 1 ------------------------------------------------------------------------------
+
+
+def lengths_of_units(model: Any) -> Tensor:
+    """Return the lengths of the rows of all linear layers of actor and critics."""
+    layers = [layer for layer in model.policy.modules() if isinstance(layer, nn.Linear)]
+    return torch.cat([layer.weight.detach().norm(dim=-1) for layer in layers])
+
+
+@pytest.mark.parametrize("algorithm", [SAC, TD3, TQC, CrossQ])
+def test_units_keep_length_1(algorithm: type[Any]) -> None:
+    model = pendulum(algorithm, policy={**SMALL, "projection": "unit_norm"}, train_freq=1, gradient_steps=1)
+    before = vectors(model)["critics"]
+    assert (lengths_of_units(model) - 1).abs().max() < 1e-6
+    model.learn(90)
+    assert (lengths_of_units(model) - 1).abs().max() < 1e-6
+    assert not torch.equal(vectors(model)["critics"], before)
+
+
+def test_projected_steps_written_out() -> None:
+    """Adam's step of all parameters, then lengths of 1 by rows, in both forms."""
+    layer = nn.Linear(3, 2).double()
+    keep_unit_norm(layer)
+    updater = Updater(Parameters("layer", layer), Adam())
+    theirs = nn.Linear(3, 2).double()
+    theirs.load_state_dict(layer.state_dict())
+    optimizer = torch.optim.Adam(theirs.parameters(), lr=0.1)
+    pure, rows = updater.initial_state(), torch.randn(7, 4, 3, dtype=torch.float64)
+    pure = State({name: tensor.clone() for name, tensor in pure.items()})
+    live = LiveState(updater.initial_state())
+    for row in rows:
+        optimizer.zero_grad()
+        theirs(row).square().sum().backward()
+        optimizer.step()
+        theirs.weight.data /= theirs.weight.data.norm(dim=1, keepdim=True)
+        for state in (pure, live):
+            module = updater.module(state)
+            moved, _ = updater.step(state, module, module(row).square().sum(), torch.tensor(0.1))
+            pure = moved if state is pure else pure
+        expected = torch.cat([theirs.weight.data.flatten(), theirs.bias.data])
+        torch.testing.assert_close(pure["layer"], expected)
+        torch.testing.assert_close(live["layer"], expected)
+
+
+def test_embedding_on_a_sphere_by_hand() -> None:
+    embedding = SphereEmbedding(2, 3)
+    embedding.linear.weight.data = torch.eye(3)
+    torch.testing.assert_close(embedding(torch.tensor([0.0, 4.0])), torch.tensor([0.0, 0.8, 0.6]))
+    embedding.scaler.weight.data[1] *= 2
+    expected = torch.tensor([0.0, 1.6, 0.6]) / math.hypot(1.6, 0.6)
+    torch.testing.assert_close(embedding(torch.tensor([0.0, 4.0])), expected)
+
+
+def test_hyperspherical_block_by_hand() -> None:
+    block = SphereBlock(PolicyConfig(expansion=1), 2, 1, "relu")
+    block.expand.weight.data = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    block.contract.weight.data = torch.eye(2)
+    half = math.sqrt(0.5)
+    torch.testing.assert_close(block(torch.tensor([1.0, 0.0])), torch.tensor([half, half]))
+    block.step.weight.data.zero_()
+    torch.testing.assert_close(block(torch.tensor([0.6, 0.8])), torch.tensor([0.6, 0.8]))
+    block = SphereBlock(PolicyConfig(), 8, 3, "relu")
+    torch.testing.assert_close(block.scaler(torch.ones(32)), torch.full((32,), math.sqrt(2 / 8) / 2))
+    torch.testing.assert_close(block.step(torch.ones(8)), torch.full((8,), 0.25))
+    torch.testing.assert_close(block.step.weight.data, torch.full((8,), 1 / math.sqrt(8)))
+
+
+def test_hyperspherical_layers() -> None:
+    trunk = make_trunk(PolicyConfig(block="hyperspherical"), 5, [16, 16], 2, "relu")
+    assert [type(layer).__name__ for layer in trunk] == [
+        *("SphereEmbedding", "SphereBlock", "SphereBlock", "Linear", "Scaler", "Linear")
+    ]
+    assert {layer.bias is None for layer in trunk.modules() if isinstance(layer, nn.Linear)} == {True, False}
+    assert trunk[-1].bias is not None
+    assert trunk(torch.zeros(3, 5)).shape == (3, 2)
 
 
 # -- resets ------------------------------------------------------------------------------------------
@@ -229,8 +314,20 @@ def test_simba_without_normalisation_says_so() -> None:
         SimBa(env=zoo.EnvConfig("Pendulum-v1"), compile=False)
 
 
+def test_simba_v2_has_its_values() -> None:
+    model = zoo.SimBaV2({"net_arch": [8]}, "Pendulum-v1", compile=False)
+    assert isinstance(model.policy.critics.critics[0][1], SphereBlock)
+    assert (lengths_of_units(model) - 1).abs().max() < 1e-6
+    assert model.policy.critics.critics[0].output_size == 101
+    assert (model.config.critic_loss, model.config.value_range) == ("categorical", [-5.0, 5.0])
+    assert model.config.learning_rate == {"type": "linear", "start": 1e-4, "end": 5e-5}
+    assert model.actor_updater.optimizer.weight_decay == 0
+    assert model.normalizer is not None
+    assert (model.normalizer.rewards, model.normalizer.clip_obs) == ("scaled", math.inf)
+
+
 def test_trials_keep_the_ratio_of_updates() -> None:
-    for algorithm in (DroQ, REDQ, SimBa):
+    for algorithm in (DroQ, REDQ, SimBa, zoo.SimBaV2):
         assert not {"train_freq", "gradient_steps"} & algorithm.searched_space()["algo"].keys()
 
 
@@ -240,7 +337,7 @@ def test_residual_layers_of_other_algorithms(algorithm: type[Any]) -> None:
     assert any(isinstance(module, ResidualBlock) for module in model.policy.modules())
 
 
-@pytest.mark.parametrize("algorithm", [DroQ, SimBa])
+@pytest.mark.parametrize("algorithm", [DroQ, SimBa, zoo.SimBaV2])
 def test_networks_of_sac_are_refused(algorithm: type[Any]) -> None:
     with pytest.raises(ZooError, match="leave the policy out; with MlpPolicy it is sac"):
         algorithm("MlpPolicy", "Pendulum-v1")
@@ -274,6 +371,10 @@ WRONG = {
     "algo=sac algo.target_entropy=half": "algo.target_entropy=half`: expected a number, auto, or",
     "algo=sac policy.critic.block=residual policy.critic.net_arch=[8,16]": "expected equal widths",
     "algo=simba policy.critic.dropout=0.1": "needs plain hidden layers",
+    "algo=ppo2 policy.projection=unit_norm": "policy.projection=unit_norm` is for td3, sac",
+    "algo=ddpg policy.critic.projection=unit_norm": "policy.projection=unit_norm` is for td3, sac",
+    "algo=ppo2 policy.block=hyperspherical": "policy.block=hyperspherical` is for td3, sac",
+    "algo=simba_v2 policy.norm=layer": "policy.block=hyperspherical` normalises by itself",
 }
 
 

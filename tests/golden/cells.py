@@ -71,6 +71,7 @@ FAMILIES = {
     "droq": f"{REPLAY} env=Pendulum-v1 algo.policy_delay=3",
     "redq": f"{REPLAY} env=Pendulum-v1 algo.n_critics=4 algo.policy_delay=6",
     "simba": f"{REPLAY} env=Pendulum-v1 policy.actor.net_arch=[8] policy.critic.net_arch=[8,8]",
+    "simba_v2": f"{REPLAY} env=Pendulum-v1 policy.net_arch=[8]",
     "her_dqn": f"{VALUES} env=Zoo/BitFlipping-v0 env.kwargs.n_bits=4",
     "her_sac": f"{REPLAY} {GOALS}",
     "her_td3": f"{REPLAY} {GOALS} algo.train_freq=1 algo.gradient_steps=1",
@@ -118,6 +119,8 @@ CELLS = {
     "droq": "",
     "redq": "",
     "simba": "",
+    "simba_v2": "",
+    "td3 unit norm": "policy.projection=unit_norm",
     "sac resets": "algo.critic_reset_every=[90,120] algo.optimizer=radam algo.betas=[0.8,0.99]",
     "sac categorical": "algo.critic_loss=categorical algo.n_atoms=11 env.normalize={rewards:scaled}",
     "td3 categorical": "algo.critic_loss=categorical algo.value_range=[-500,0] algo.n_critics=3",
@@ -222,6 +225,7 @@ COMPILED_SLOWLY = (
     "droq",
     "redq",
     "simba",
+    "simba_v2",
     "a2c box",
     "td3 n-step",
     "trpo box",
@@ -240,6 +244,7 @@ KILLED = {
     "crossq": "n_timesteps=900",
     "droq": "n_timesteps=900",
     "simba": "n_timesteps=900",
+    "simba_v2": "n_timesteps=900",
     "sac resets": "n_timesteps=900 algo.critic_reset_every=250",
 }
 """Cells that are killed at a checkpoint and resumed, with what makes them long enough for that."""

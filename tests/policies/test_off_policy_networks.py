@@ -19,6 +19,7 @@ from zoo.policies.continuous import (
     ContinuousCritics,
     DeterministicActor,
     DistributionalCritics,
+    DropoutNoise,
     SquashedActor,
 )
 from zoo.policies.q_networks import QNetwork, QuantileNetwork
@@ -155,18 +156,24 @@ def test_section_overrides_fields_of_its_network(name: str) -> None:
 def test_dropout_scales_what_it_keeps() -> None:
     network = critics(2, net_arch=[6, 4], critic=CriticConfig(dropout=0.25))
     pairs = torch.randn(7, 3).double(), torch.randn(7, 2).double()
-    noise = torch.from_numpy(network.noise(np.random.default_rng(0), (7,)))
-    assert noise.shape == (7, network.noise_size) == (7, 2 * (6 + 4))
-    factors = noise.double() / 0.75
-    values = network.double()(*pairs, noise=noise)
+    assert network.noise_size == 2 * (6 + 4)
+    factors = torch.from_numpy(DropoutNoise(0.25).draw(np.random.default_rng(0), (7, 20)))
+    values = network.double()(*pairs, noise=factors)
     for index, start in enumerate((0, 10)):
         first, _, second, _, last = network.critics[index]
         hidden = torch.cat([pairs[0].float(), pairs[1]], dim=-1)
         hidden = torch.relu(first(hidden) * factors[:, start : start + 6])
         hidden = torch.relu(second(hidden) * factors[:, start + 6 : start + 10])
         torch.testing.assert_close(values[index], last(hidden)[:, 0], check_dtype=False)
-    share = network.noise(np.random.default_rng(0), (5000,)).mean()
-    assert share == pytest.approx(0.75, abs=0.01)
+
+
+def test_dropout_noise_is_drawn_anew() -> None:
+    noise, rng = DropoutNoise(0.25), np.random.default_rng(0)
+    draws = [noise.draw(rng, shape).copy() for shape in ((50, 20), (500, 20), (30, 20))]
+    for draw in draws:
+        assert set(np.unique(draw)) == {0, np.float32(1 / 0.75)}
+    assert (draws[1] > 0).mean() == pytest.approx(0.75, abs=0.01)
+    assert (draws[1][:30] != draws[2]).mean() == pytest.approx(2 * 0.25 * 0.75, abs=0.06)
 
 
 @pytest.mark.parametrize(

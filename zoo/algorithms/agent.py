@@ -73,6 +73,8 @@ class Agent:
     """Whether its policies may be recurrent."""
     has_batch_norm: ClassVar[bool] = False
     """Whether its networks may be normalised over batches."""
+    has_projection: ClassVar[bool] = False
+    """Whether weights may be scaled to length 1 after each gradient step."""
     of_preset: ClassVar[str | None] = None
     """The preset that a class stands for, which has other defaults, or another replay, than its algorithm."""
     search_space: ClassVar[Mapping[str, Any]] = {"algo": {}, "policy": NETWORKS}
@@ -116,6 +118,8 @@ class Agent:
         check_recurrence(self.label, self.policy_config, is_recurrent=self.has_recurrence)
         if not self.has_batch_norm:
             self.policy_config.refuse_batch_norm(self.label)
+        if not self.has_projection:
+            self.policy_config.refuse_unit_norm(self.label)
         self.generators = Generators(seed)
         self.rng, self.predict_rng = self.generators.rng, self.generators.predict_rng
         self.masks_actions = False  # whether it learned to choose among valid actions only

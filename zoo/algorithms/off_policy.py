@@ -29,6 +29,7 @@ from zoo.optim.optimizers import OPTIMIZERS, Adam, FunctionalModule, Updater, ad
 from zoo.optim.update_runner import Rates, State, Step, StepResult, Tree, tree_map, tree_row
 from zoo.policies.acting import ActingPolicy, make_mirror
 from zoo.policies.actor_critic import PolicyInput
+from zoo.policies.continuous import DropoutNoise
 from zoo.policies.exploration import (
     Acted,
     ActionNoiseConfig,
@@ -381,6 +382,7 @@ class ContinuousAlgorithm(OffPolicyAlgorithm):
     policy: Any
     actor_updater: Updater
     critics_updater: Updater
+    _dropout: DropoutNoise | None = None
 
     def _make_optimizer(self) -> Adam:
         """Return what moves actor and critics. Raises `ZooError` for settings that do not go together."""
@@ -395,11 +397,13 @@ class ContinuousAlgorithm(OffPolicyAlgorithm):
         critics = self.policy.critics
         if not getattr(critics, "noise_size", 0):
             return {}
-        shape = (n_steps, N_CRITIC_PASSES, self.config.batch_size)
-        return {"critic_noise": self._tensors(critics.noise(self.rng, shape))}
+        if self._dropout is None:
+            self._dropout = DropoutNoise(critics.dropout)
+        shape = (n_steps, N_NOISES, self.config.batch_size, critics.noise_size)
+        return {"critic_noise": self._tensors(self._dropout.draw(self.rng, shape))}
 
     def _bytes_ahead(self) -> int:
-        return N_CRITIC_PASSES * 5 * getattr(self.policy.critics, "noise_size", 0)  # numbers, then booleans
+        return N_NOISES * 4 * getattr(self.policy.critics, "noise_size", 0)
 
     def _make_exploration(self) -> Exploration:
         return StochasticExploration(self.acting, self._action_noise(), self.config.random_exploration)
@@ -416,6 +420,7 @@ class SeveralCriticsAlgorithm(ContinuousAlgorithm):
 
     loss_factor: ClassVar[float] = 1.0
     """Factor of the squared error in the critics' loss."""
+    has_projection = True
 
     config: SeveralCriticsConfig
 
@@ -557,15 +562,19 @@ def with_hindsight(algorithm: type[OffPolicyAlgorithm]) -> dict[str, Any]:
     )
 
 
-N_CRITIC_PASSES = 3
+N_NOISES = 2
+"""Independent dropouts of a gradient step."""
 LONGEST_ROW = 4
 """Steps of the critics that one compiled graph holds."""
 
 
 def critic_passes(batch: ReplayBatch) -> list[dict[str, Tensor]]:
-    """Return the noise arguments of the critics' passes: for targets, critic loss and actor loss."""
+    """Return the noise arguments of the critics' passes: for targets, critic loss and actor loss.
+
+    The actor's loss drops the units that its step's targets dropped, in other networks.
+    """
     noise = batch.get("critic_noise")
-    return [{}] * N_CRITIC_PASSES if noise is None else [{"noise": part} for part in noise.unbind(0)]
+    return [{}] * 3 if noise is None else [{"noise": noise[index]} for index in (0, 1, 0)]
 
 
 def chosen_critics(values: Tensor, batch: ReplayBatch) -> Tensor:

@@ -1,4 +1,4 @@
-"""SAC with critics that bear many updates: DroQ, REDQ and SimBa, which are other values of its fields."""
+"""Presets of SAC whose critics bear many updates: DroQ, REDQ, SimBa and SimbaV2."""
 
 from __future__ import annotations
 
@@ -131,8 +131,32 @@ class SimBa(SACWithNetworks):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         if self.envs is not None and self.normalizer is None:
-            warnings.warn("simba needs normalised observations: env.normalize=true", ZooWarning, stacklevel=2)
+            message = f"{self.of_preset} needs normalised observations: env.normalize=true"
+            warnings.warn(message, ZooWarning, stacklevel=2)
 
     @staticmethod
     def has_its_critics(policy: PolicyConfig, critic: PolicyConfig) -> bool:
         return critic.block == "residual"
+
+
+@dataclass
+@with_defaults(
+    learning_rate={"type": "linear", "start": 1e-4, "end": 5e-5},
+    optimizer="adam",
+    critic_loss="categorical",
+)
+class SimBaV2Config(SimBaConfig):
+    """Hyperparameters of SimbaV2."""
+
+
+class SimBaV2(SimBa):
+    """SimBa with features and weights of length 1, and critics of distributions (Lee et al. 2025)."""
+
+    of_preset = "simba_v2"
+    usual_policy = "SimbaV2Policy"
+    usual_normalize: ClassVar[dict[str, Any]] = {"rewards": "scaled", "clip_obs": float("inf")}
+    config_class = SimBaV2Config
+
+    @staticmethod
+    def has_its_critics(policy: PolicyConfig, critic: PolicyConfig) -> bool:
+        return critic.block == "hyperspherical"

@@ -65,7 +65,7 @@ def with_defaults(**values: Any) -> Callable[[type[Config]], type[Config]]:
         inherited = {field.name: field for base in reversed(bases) for field in dataclasses.fields(base)}
         hints = get_type_hints(config_class)
         for name, value in values.items():
-            default: Any = {"default_factory": value.copy} if isinstance(value, list) else {"default": value}
+            default: Any = {"default_factory": value.copy} if hasattr(value, "copy") else {"default": value}
             setattr(config_class, name, dataclasses.field(**default, metadata=inherited[name].metadata))
         annotations = inspect.get_annotations(config_class)
         config_class.__annotations__ = annotations | {name: hints[name] for name in values}

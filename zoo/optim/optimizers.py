@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.functional import normalize
 from torch.optim.adam import adam
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -72,6 +73,11 @@ class Parameters:
         self._prefix, saved = f"{name}.statistics.", module.state_dict()
         self._statistics = [key for key, _ in module.named_buffers() if key in saved]
         self.statistics = {self._prefix + key: module.get_buffer(key) for key in self._statistics}
+        self._unit_norms = [
+            f"{name}.weight".removeprefix(".")
+            for name, layer in module.named_modules()
+            if getattr(layer, "has_unit_norm", False)
+        ]
         self._copies: MutableMapping[Tensor, dict[bool, nn.Module]] = WeakTensorKeyDictionary()
         for key, view in self.named(self.flat).items():
             self.leaves[key].data = view
@@ -118,6 +124,20 @@ class Parameters:
             state[target_name].lerp_(state[self.name], tau)
             return state
         return state.replaced({target_name: torch.lerp(state[target_name], state[self.name], tau)})
+
+    def projected(self, vector: Tensor) -> Tensor:
+        """Return the vector with the weights of layers that have unit norm scaled to length 1, by rows."""
+        if not self._unit_norms:
+            return vector
+        parts = self.named(vector)
+        parts |= {key: normalize(parts[key], dim=-1) for key in self._unit_norms}
+        return torch.cat([part.reshape(-1) for part in parts.values()])
+
+    def project_(self, vector: Tensor) -> None:
+        """Do the same by overwriting the vector."""
+        for key in self._unit_norms:
+            weights = self.named(vector)[key]
+            weights.copy_(normalize(weights, dim=-1))
 
     def _copy(self, vector: Tensor) -> nn.Module:
         trained = {id(parameter) for parameter in self.leaves.values()}
@@ -378,8 +398,10 @@ class Updater:
         if isinstance(state, LiveState):
             if skip is None or not skip:
                 self.optimizer.step_(vector, gradient, slots, learning_rate)
+                self.parameters.project_(vector)
             return state, norm
         vector, slots = self.optimizer.step(vector, gradient, slots, learning_rate)
+        vector = self.parameters.projected(vector)
         new = {self.parameters.name: vector, **{self._slot_names[slot]: slots[slot] for slot in slots}}
         if skip is not None:
             new = {name: torch.where(skip, state[name], tensor) for name, tensor in new.items()}

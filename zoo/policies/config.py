@@ -13,7 +13,9 @@ RECURRENT_FIELDS = ("recurrent", "lstm_hidden_size", "n_lstm_layers", "lstm_laye
 
 ACTIVATIONS = ("tanh", "relu", "elu", "gelu", "leaky_relu", "silu")
 
-BLOCKS = ("plain", "residual")
+BLOCKS = ("plain", "residual", "hyperspherical")
+
+PROJECTIONS = ("none", "unit_norm")
 
 NORMS = ("none", "layer", "batch", "batch_renorm")
 
@@ -25,12 +27,13 @@ class ActorConfig:
     net_arch: list[int] | None = hyperparameter(None, "hidden layers after the encoder")
     block: str | None = hyperparameter(None, "form of the hidden layers", choices=BLOCKS)
     expansion: int | None = hyperparameter(
-        None, "hidden width of a residual block, as a multiple of its width", ge=1
+        None, "hidden width of a block that is not plain, as a multiple of its width", ge=1
     )
     activation: str | None = hyperparameter(None, "non-linearity between hidden layers", choices=ACTIVATIONS)
     layer_norm: bool | None = hyperparameter(None, "layer normalisation before each activation")
     norm: str | None = hyperparameter(None, "normalisation of hidden layers", choices=NORMS)
     norm_input: bool | None = hyperparameter(None, "normalise the input of the hidden layers too")
+    projection: str | None = hyperparameter(None, "bound on weights", choices=PROJECTIONS)
     ortho_init: bool | None = hyperparameter(None, "orthogonal initial weights")
 
 
@@ -62,10 +65,11 @@ class PolicyConfig:
     )
     block: str = hyperparameter(
         "plain",
-        "hidden layers: plain, or residual blocks (SimBa), one for each width in net_arch, all equal",
+        "hidden layers: plain, or one residual (SimBa) or hyperspherical (SimbaV2) block for each width in"
+        " net_arch, all equal",
         choices=BLOCKS,
     )
-    expansion: int = hyperparameter(4, "hidden width of a residual block, as a multiple of its width", ge=1)
+    expansion: int = hyperparameter(4, "hidden width of such a block, as a multiple of its width", ge=1)
     activation: str | None = hyperparameter(
         None, "non-linearity between hidden layers; null: the algorithm's", choices=ACTIVATIONS
     )
@@ -78,6 +82,12 @@ class PolicyConfig:
     )
     norm_input: bool | None = hyperparameter(
         None, "normalise the input of the hidden layers too, as `norm` does; null: the algorithm's"
+    )
+    projection: str | None = hyperparameter(
+        None,
+        "unit_norm: after each gradient step, the weights of each unit of actor and critics are scaled to"
+        " length 1; null: unit_norm with hyperspherical blocks, otherwise none",
+        choices=PROJECTIONS,
     )
     renorm_warmup_steps: int = hyperparameter(
         100_000,
@@ -156,6 +166,17 @@ class PolicyConfig:
             overrides["norm"] = "layer" if overrides["layer_norm"] else "none"
         return replace(self, **{name: value for name, value in overrides.items() if value is not None})
 
+    @property
+    def has_unit_norm(self) -> bool:
+        """Whether the weights of each unit have length 1."""
+        return (self.projection or ("unit_norm" if self.block == "hyperspherical" else "none")) != "none"
+
+    def refuse_unit_norm(self, algo: str) -> None:
+        """Raise `ZooError` for weights of length 1."""
+        if any(config.has_unit_norm for config in (self, self.of("actor"), self.of("critic"))):
+            key = "projection=unit_norm" if self.block != "hyperspherical" else "block=hyperspherical"
+            raise ZooError(f"`policy.{key}` is for td3, sac, tqc and crossq, not for {algo}")
+
     def refuse_batch_norm(self, algo: str) -> None:
         """Raise `ZooError` for a norm that only crossq has, and for `norm_input` without a norm."""
         for config in (self, self.of("actor"), self.of("critic")):
@@ -218,6 +239,10 @@ PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
     "SimbaPolicy": (
         "Residual networks with layer normalisation, for normalised observations.",
         {"block": "residual"},
+    ),
+    "SimbaV2Policy": (
+        "Hyperspherical networks, whose features and weights have length 1, for normalised observations.",
+        {"block": "hyperspherical"},
     ),
     "MultiInputLstmPolicy": ("An LSTM after dictionaries of vectors and images.", {**_MULTI, **_LSTM}),
 }

@@ -26,7 +26,7 @@ from zoo.policies.distributions import (
     make_distribution,
 )
 from zoo.policies.encoders import default_hidden_sizes, make_encoder
-from zoo.policies.networks import layer_sizes, make_trunk, orthogonal, uniform
+from zoo.policies.networks import keep_unit_norm, layer_sizes, make_trunk, orthogonal, uniform
 
 OFF_POLICY_WIDTHS = (256, 256)
 DETERMINISTIC_WIDTHS = (400, 300)
@@ -54,6 +54,9 @@ class Actor(nn.Module):
         if config.ortho_init:
             orthogonal(self.trunk)
         self.head = make_distribution(self.trunk.output_size)
+        if config.has_unit_norm:
+            keep_unit_norm(self.trunk)
+            keep_unit_norm(self.head)
 
     def forward(self, observations: Any) -> Tensor:
         """Return the parameters of the head (…, ``parameter_size``)."""
@@ -141,10 +144,40 @@ class LinearPolicy(Actor):
                     nn.init.zeros_(parameter)
 
 
+class DropoutNoise:
+    """Factors of hidden units, which are 0 with probability ``rate`` and have mean 1.
+
+    All draws share one array, so that only the units that are dropped, or no longer, are written.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self.rate, self.kept = rate, 1.0 / (1.0 - rate)
+        self._factors, self._dropped = np.empty(0, np.float32), np.empty(0, np.int64)
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        """Return factors of this shape, which hold until the next draw.
+
+        The generator draws the gaps between dropped units, which are far fewer numbers.
+        """
+        size = math.prod(shape)
+        if len(self._factors) < size:
+            self._factors, self._dropped = np.full(size, self.kept, np.float32), self._dropped[:0]
+        self._factors[self._dropped] = self.kept
+        places, last = [], -1
+        while last < size:
+            places.append(last + np.cumsum(rng.geometric(self.rate, 1 + int(size * self.rate))))
+            last = int(places[-1][-1])
+        dropped = np.concatenate(places)
+        self._dropped = dropped[: dropped.searchsorted(size)]
+        self._factors[self._dropped] = 0.0
+        return self._factors[:size].reshape(shape)
+
+
 class ContinuousCritics(nn.Module):
     """Several action values of the same form (ReLU, ``widths`` where the config has none) on one encoder.
 
-    With dropout a pass may take ``noise`` (…, ``noise_size``); without noise nothing is dropped.
+    With dropout a pass may take ``noise`` (…, ``noise_size``), which `DropoutNoise` draws; without noise
+    nothing is dropped.
     """
 
     def __init__(
@@ -171,20 +204,8 @@ class ContinuousCritics(nn.Module):
         if config.ortho_init:
             for critic in self.critics:
                 orthogonal(critic, output_gain=1.0)
-
-    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """Draw which hidden units each pass keeps, (*shape, ``noise_size``).
-
-        It draws the gaps between dropped units, which are far fewer numbers.
-        """
-        keep = np.ones(math.prod(shape) * self.noise_size, np.bool_)
-        last = -1
-        while last < len(keep):
-            distances = rng.geometric(self.dropout, 1 + int(len(keep) * self.dropout))
-            places = last + np.cumsum(distances)
-            keep[places[places < len(keep)]] = False
-            last = int(places[-1])
-        return keep.reshape(*shape, self.noise_size)
+        if config.has_unit_norm:
+            keep_unit_norm(self.critics)
 
     def forward(
         self, observations: Any, actions: Tensor, first: int | None = None, noise: Tensor | None = None
@@ -200,7 +221,7 @@ class ContinuousCritics(nn.Module):
         critics: list[Any] = list(self.critics)
         if noise is None:
             return torch.stack([critic(pairs) for critic in critics[:first]])
-        factors = (noise / (1.0 - self.dropout)).chunk(len(critics), dim=-1)
+        factors = noise.chunk(len(critics), dim=-1)
         parts = list(zip(critics, factors, strict=True))[:first]
         return torch.stack([critic.with_noise(pairs, factor) for critic, factor in parts])
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.functional import normalize
 
 from zoo.errors import ZooError
 from zoo.policies.config import ACTIVATIONS, BLOCKS, PolicyConfig
@@ -21,6 +22,10 @@ NORM_MOMENTUM, NORM_EPS = 0.01, 1e-3
 RENORM_SCALE, RENORM_SHIFT = 3.0, 5.0
 """Bounds of batch renormalisation's corrections."""
 SMALLEST_VAR = 1e-30
+
+SHIFT, SMALLEST = 3.0, 1e-8
+"""What a hyperspherical network adds to its input as one more feature, and to activations, so that a vector
+of zeros has a direction."""
 
 _CLASSES: tuple[type[nn.Module], ...] = (nn.Tanh, nn.ReLU, nn.ELU, nn.GELU, nn.LeakyReLU, nn.SiLU)
 ACTIVATION_CLASSES = dict(zip(ACTIVATIONS, _CLASSES, strict=True))
@@ -136,13 +141,9 @@ class ResidualMlp(Mlp):
     def __init__(
         self, config: PolicyConfig, size: int, hidden: Sequence[int], output: int | None, activation: str
     ) -> None:
-        if len(set(hidden)) > 1:
-            raise ZooError(
-                f"`policy.net_arch={list(hidden)}` with block=residual: expected equal widths, one a block"
-            )
+        width = only_width(config, hidden)
         if config.norm is None:
             config = replace(config, norm="layer")
-        width = hidden[0]
         layers = [make_norm(config, size)] if config.norm_input and config.norm != "none" else []
         layers.append(nn.Linear(size, width))
         layers += [ResidualBlock(config, width, activation) for _ in hidden]
@@ -158,6 +159,91 @@ class ResidualMlp(Mlp):
         self.hidden = list(hidden)
 
 
+class Scaler(nn.Module):
+    """Multiplies features by learned factors, which are ``start`` at first.
+
+    What is learned is the factor times ``scale / start``, so that factors move ``start / scale`` times as
+    fast as other weights.
+    """
+
+    def __init__(self, size: int, start: float, scale: float) -> None:
+        super().__init__()
+        self.weight, self.ratio = nn.Parameter(torch.full((size,), scale)), start / scale
+
+    def forward(self, values: Tensor) -> Tensor:
+        return values * (self.weight * self.ratio)
+
+
+class SphereEmbedding(nn.Module):
+    """Features of length 1, for inputs of any length: W·(x, `SHIFT`), both scaled to length 1."""
+
+    def __init__(self, size: int, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(size + 1, width, bias=False)
+        self.scaler = Scaler(width, *2 * [math.sqrt(2 / width)])
+
+    def forward(self, values: Tensor) -> Tensor:
+        values = normalize(nn.functional.pad(values, (0, 1), value=SHIFT), dim=-1)
+        return normalize(self.scaler(self.linear(values)), dim=-1)
+
+
+class SphereBlock(nn.Module):
+    """A step of features x of length 1 towards f(x) = W₂·relu(s·W₁·x), which is scaled to length 1, too."""
+
+    def __init__(self, config: PolicyConfig, width: int, n_blocks: int, activation: str) -> None:
+        super().__init__()
+        inner, start = config.expansion * width, math.sqrt(2 / (width * config.expansion))
+        self.expand = nn.Linear(width, inner, bias=False)
+        self.scaler = Scaler(inner, start, start)
+        self.activation = ACTIVATION_CLASSES[config.activation or activation]()
+        self.contract = nn.Linear(inner, width, bias=False)
+        self.step = Scaler(width, 1 / (n_blocks + 1), 1 / math.sqrt(width))
+
+    def forward(self, values: Tensor) -> Tensor:
+        hidden = self.activation(self.scaler(self.expand(values)))
+        aims = normalize(self.contract(hidden + SMALLEST), dim=-1)
+        return normalize(values + self.step(aims - values), dim=-1)
+
+
+class HypersphericalMlp(Mlp):
+    """The network of SimbaV2 (Lee et al. 2025, https://arxiv.org/abs/2502.15280), arguments as of `Mlp`.
+
+    An embedding, a `SphereBlock` for each of the ``hidden`` widths, which are equal, a linear layer with a
+    `Scaler`, and the output layer.
+    """
+
+    def __init__(
+        self, config: PolicyConfig, size: int, hidden: Sequence[int], output: int | None, activation: str
+    ) -> None:
+        width = only_width(config, hidden)
+        layers: list[nn.Module] = [SphereEmbedding(size, width)]
+        layers += [SphereBlock(config, width, len(hidden), activation) for _ in hidden]
+        layers += [nn.Linear(width, width, bias=False), Scaler(width, 1.0, 1.0)]
+        if output is not None:
+            layers.append(nn.Linear(width, output))
+        nn.Sequential.__init__(self, *layers)
+        orthogonal(self, 1.0)
+        self.input_size, self.output_size = size, width if output is None else output
+        self.hidden = list(hidden)
+
+
+def only_width(config: PolicyConfig, hidden: Sequence[int]) -> int:
+    """Return the width of all blocks. Raises `ZooError` for widths that differ."""
+    if len(set(hidden)) > 1:
+        raise ZooError(
+            f"`policy.net_arch={list(hidden)}` with block={config.block}: expected equal widths, one a block"
+        )
+    return hidden[0]
+
+
+def keep_unit_norm(network: nn.Module) -> None:
+    """Scale the weights of each unit of linear layers to length 1, now and after each gradient step."""
+    for layer in network.modules():
+        if isinstance(layer, nn.Linear):
+            layer.weight.data = normalize(layer.weight.data, dim=-1)
+            layer.has_unit_norm = True  # type: ignore[assignment]  # read by `Parameters`
+
+
 def make_norm(config: PolicyConfig, size: int) -> nn.Module:
     """Return the normalisation that a config names, of the last dimension, of this size."""
     kind = config.hidden_norm
@@ -166,7 +252,7 @@ def make_norm(config: PolicyConfig, size: int) -> nn.Module:
     return BatchRenorm(size, config.renorm_warmup_steps if kind == "batch_renorm" else None)
 
 
-TRUNKS = dict(zip(BLOCKS, (Mlp, ResidualMlp), strict=True))
+TRUNKS = dict(zip(BLOCKS, (Mlp, ResidualMlp, HypersphericalMlp), strict=True))
 """The forms of hidden layers that `policy.block` names."""
 
 
@@ -176,6 +262,8 @@ def make_trunk(
     """Return the layers that ``config`` names, from ``size`` features to the last hidden ones, or outputs."""
     if config.block == "plain" and config.expansion != PolicyConfig.expansion:
         raise ZooError(f"`policy.expansion={config.expansion}` is of residual blocks: policy.block=residual")
+    if config.block == "hyperspherical" and (config.hidden_norm != "none" or config.norm_input):
+        raise ZooError("`policy.block=hyperspherical` normalises by itself: policy.norm=none")
     return TRUNKS[config.block if hidden else "plain"](config, size, hidden, output, activation)
 
 
@@ -248,8 +336,8 @@ class SpectralNorm(nn.Module):
         for name, weight in self._matrices().items():
             matrix, u = weight.flatten(1), self.directions[name][0].to(weight.device)
             for _ in range(n_steps):
-                v = nn.functional.normalize(matrix.T @ u, dim=0)
-                u = nn.functional.normalize(matrix @ v, dim=0)
+                v = normalize(matrix.T @ u, dim=0)
+                u = normalize(matrix @ v, dim=0)
             self.directions[name] = u, v
 
     def forward(self, inputs: Any, directions: Mapping[str, tuple[Tensor, Tensor]]) -> Any:

@@ -142,7 +142,10 @@ WORKS = {
         OFF_POLICY_ON_PENDULUM,
         interval=50,
         hyperparameters={
-            **OFF_POLICY_ON_PENDULUM.hyperparameters, "learning_starts": 20, "gradient_steps": 20, "policy_delay": 20,
+            **OFF_POLICY_ON_PENDULUM.hyperparameters,
+            "learning_starts": 20,
+            "gradient_steps": 20,
+            "policy_delay": 20,
         },
         has_evaluations=False,
     ),

@@ -156,6 +156,7 @@ class SimBaV2(SimBa):
     usual_policy = "SimbaV2Policy"
     usual_normalize: ClassVar[dict[str, Any]] = {"rewards": "scaled", "clip_obs": float("inf")}
     config_class = SimBaV2Config
+    search_space = SimBa.search_space
 
     @staticmethod
     def has_its_critics(policy: PolicyConfig, critic: PolicyConfig) -> bool:

@@ -189,8 +189,8 @@ def test_hyperspherical_layers() -> None:
     assert [type(layer).__name__ for layer in trunk] == [
         *("SphereEmbedding", "SphereBlock", "SphereBlock", "Linear", "Scaler", "Linear")
     ]
-    assert {layer.bias is None for layer in trunk.modules() if isinstance(layer, nn.Linear)} == {True, False}
-    assert trunk[-1].bias is not None
+    linear = [layer for layer in trunk.modules() if isinstance(layer, nn.Linear)]
+    assert [layer for layer in linear if layer.bias is not None] == [trunk[-1]]
     assert trunk(torch.zeros(3, 5)).shape == (3, 2)
 
 
@@ -310,8 +310,10 @@ def test_simba_normalises_without_clipping_unless_told() -> None:
 
 
 def test_simba_without_normalisation_says_so() -> None:
-    with pytest.warns(zoo.ZooWarning, match="simba needs normalised observations"):
+    with pytest.warns(zoo.ZooWarning, match=r"simba was made for env.normalize={rewards: false, clip_obs"):
         SimBa(env=zoo.EnvConfig("Pendulum-v1"), compile=False)
+    with pytest.warns(zoo.ZooWarning, match=r"simba_v2 was made for env.normalize={rewards: scaled"):
+        zoo.SimBaV2({"net_arch": [8]}, zoo.EnvConfig("Pendulum-v1", normalize=True), compile=False)
 
 
 def test_simba_v2_has_its_values() -> None:
@@ -322,6 +324,7 @@ def test_simba_v2_has_its_values() -> None:
     assert (model.config.critic_loss, model.config.value_range) == ("categorical", [-5.0, 5.0])
     assert model.config.learning_rate == {"type": "linear", "start": 1e-4, "end": 5e-5}
     assert model.actor_updater.optimizer.weight_decay == 0
+    assert not model.policy.actor.head.mean.bias.any()
     assert model.normalizer is not None
     assert (model.normalizer.rewards, model.normalizer.clip_obs) == ("scaled", math.inf)
 
@@ -351,6 +354,7 @@ def test_networks_of_sac_are_refused(algorithm: type[Any]) -> None:
 def test_dropout_rate_of_other_libraries() -> None:
     model = DroQ("DroQPolicy", "Pendulum-v1", policy_kwargs={"dropout_rate": 0.1}, compile=False)
     assert model.policy.critics.dropout == 0.1
+    assert isinstance(model.policy.critics.critics[0][1], nn.LayerNorm)
 
 
 # -- bad input ---------------------------------------------------------------------------------------
@@ -363,7 +367,7 @@ WRONG = {
     "algo=ddpg algo.betas=[0.9]": "algo.betas=[0.9]`: expected two numbers",
     "algo=sac algo.betas=[0.9,1]": "expected two numbers of at least 0 and below 1",
     "algo=sac algo.value_range=[5,-5]": "algo.value_range=[5.0, -5.0]`: expected [low, high]",
-    "algo=sac policy.expansion=9": "policy.expansion=9` is of residual blocks",
+    "algo=sac policy.expansion=9": "policy.expansion=9` needs policy.block=residual",
     "algo=sac algo.optimizer=adamw algo.weight_decay=.inf": "algo.weight_decay",
     "algo=sac algo.optimizer=sgd": "algo.optimizer",
     "algo=sac algo.actor_critics=max": "algo.actor_critics",
@@ -373,8 +377,9 @@ WRONG = {
     "algo=simba policy.critic.dropout=0.1": "needs plain hidden layers",
     "algo=ppo2 policy.projection=unit_norm": "policy.projection=unit_norm` is for td3, sac",
     "algo=ddpg policy.critic.projection=unit_norm": "policy.projection=unit_norm` is for td3, sac",
-    "algo=ppo2 policy.block=hyperspherical": "policy.block=hyperspherical` is for td3, sac",
-    "algo=simba_v2 policy.norm=layer": "policy.block=hyperspherical` normalises by itself",
+    "algo=ppo2 policy.block=hyperspherical policy.projection=none": "policy.block=hyperspherical` is for td3",
+    "algo=ppo2 policy.critic.block=hyperspherical": "policy.block=hyperspherical` is for td3, sac",
+    "algo=simba_v2 policy.norm=layer": "policy.block=hyperspherical` needs policy.norm=none",
 }
 
 

@@ -399,11 +399,11 @@ class ContinuousAlgorithm(OffPolicyAlgorithm):
             return {}
         if self._dropout is None:
             self._dropout = DropoutNoise(critics.dropout)
-        shape = (n_steps, N_NOISES, self.config.batch_size, critics.noise_size)
+        shape = (n_steps, N_CRITIC_PASSES, self.config.batch_size, critics.noise_size)
         return {"critic_noise": self._tensors(self._dropout.draw(self.rng, shape))}
 
     def _bytes_ahead(self) -> int:
-        return N_NOISES * 4 * getattr(self.policy.critics, "noise_size", 0)
+        return N_CRITIC_PASSES * 4 * getattr(self.policy.critics, "noise_size", 0)
 
     def _make_exploration(self) -> Exploration:
         return StochasticExploration(self.acting, self._action_noise(), self.config.random_exploration)
@@ -562,19 +562,15 @@ def with_hindsight(algorithm: type[OffPolicyAlgorithm]) -> dict[str, Any]:
     )
 
 
-N_NOISES = 2
-"""Independent dropouts of a gradient step."""
+N_CRITIC_PASSES = 3
 LONGEST_ROW = 4
 """Steps of the critics that one compiled graph holds."""
 
 
 def critic_passes(batch: ReplayBatch) -> list[dict[str, Tensor]]:
-    """Return the noise arguments of the critics' passes: for targets, critic loss and actor loss.
-
-    The actor's loss drops the units that its step's targets dropped, in other networks.
-    """
+    """Return the noise arguments of the critics' passes: for targets, critic loss and actor loss."""
     noise = batch.get("critic_noise")
-    return [{}] * 3 if noise is None else [{"noise": noise[index]} for index in (0, 1, 0)]
+    return [{}] * N_CRITIC_PASSES if noise is None else [{"noise": part} for part in noise.unbind(0)]
 
 
 def chosen_critics(values: Tensor, batch: ReplayBatch) -> Tensor:

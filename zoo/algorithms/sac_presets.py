@@ -130,9 +130,10 @@ class SimBa(SACWithNetworks):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        if self.envs is not None and self.normalizer is None:
-            message = f"{self.of_preset} needs normalised observations: env.normalize=true"
-            warnings.warn(message, ZooWarning, stacklevel=2)
+        rewards = None if self.normalizer is None else self.normalizer.rewards
+        if self.envs is not None and (rewards is None or rewards != self.usual_normalize["rewards"]):
+            wanted = f"env.normalize={{rewards: {self.usual_normalize['rewards']}, clip_obs: .inf}}".lower()
+            warnings.warn(f"{self.of_preset} was made for {wanted}", ZooWarning, stacklevel=2)
 
     @staticmethod
     def has_its_critics(policy: PolicyConfig, critic: PolicyConfig) -> bool:

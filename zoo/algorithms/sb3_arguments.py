@@ -39,7 +39,7 @@ def with_policy_kwargs(
     for key in [key for key in values if NAMES.get(key, "").startswith("policy.")]:
         field, _, within = NAMES[key].removeprefix("policy.").partition(".")
         value = values.pop(key)
-        values[field] = {**values.get(field, {}), within: value} if within else value
+        values[field] = {**(values.get(field) or {}), within: value} if within else value
     if (activation := values.get("activation")) is not None:  # a class, nn.ReLU, or its name
         name = getattr(activation, "__name__", str(activation)).rpartition(".")[2]
         values["activation"] = {kind.__name__: key for key, kind in ACTIVATION_CLASSES.items()}.get(

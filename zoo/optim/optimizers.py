@@ -74,8 +74,8 @@ class Parameters:
         self._statistics = [key for key, _ in module.named_buffers() if key in saved]
         self.statistics = {self._prefix + key: module.get_buffer(key) for key in self._statistics}
         self._unit_norms = [
-            f"{name}.weight".removeprefix(".")
-            for name, layer in module.named_modules()
+            f"{path}.weight".removeprefix(".")
+            for path, layer in module.named_modules()
             if getattr(layer, "has_unit_norm", False)
         ]
         self._copies: MutableMapping[Tensor, dict[bool, nn.Module]] = WeakTensorKeyDictionary()
@@ -135,9 +135,9 @@ class Parameters:
 
     def project_(self, vector: Tensor) -> None:
         """Do the same by overwriting the vector."""
+        named = self.named(vector) if self._unit_norms else {}
         for key in self._unit_norms:
-            weights = self.named(vector)[key]
-            weights.copy_(normalize(weights, dim=-1))
+            named[key].copy_(normalize(named[key], dim=-1))
 
     def _copy(self, vector: Tensor) -> nn.Module:
         trained = {id(parameter) for parameter in self.leaves.values()}

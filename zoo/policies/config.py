@@ -85,7 +85,7 @@ class PolicyConfig:
     )
     projection: str | None = hyperparameter(
         None,
-        "unit_norm: after each gradient step, the weights of each unit of actor and critics are scaled to"
+        "unit_norm: after each gradient step, the weights of each hidden unit and output are scaled to"
         " length 1; null: unit_norm with hyperspherical blocks, otherwise none",
         choices=PROJECTIONS,
     )
@@ -173,9 +173,11 @@ class PolicyConfig:
 
     def refuse_unit_norm(self, algo: str) -> None:
         """Raise `ZooError` for weights of length 1."""
-        if any(config.has_unit_norm for config in (self, self.of("actor"), self.of("critic"))):
-            key = "projection=unit_norm" if self.block != "hyperspherical" else "block=hyperspherical"
-            raise ZooError(f"`policy.{key}` is for td3, sac, tqc and crossq, not for {algo}")
+        for config in (self, self.of("actor"), self.of("critic")):
+            is_block = config.block == "hyperspherical"
+            if is_block or config.has_unit_norm:
+                key = "block=hyperspherical" if is_block else "projection=unit_norm"
+                raise ZooError(f"`policy.{key}` is for td3, sac, tqc and crossq, not for {algo}")
 
     def refuse_batch_norm(self, algo: str) -> None:
         """Raise `ZooError` for a norm that only crossq has, and for `norm_input` without a norm."""

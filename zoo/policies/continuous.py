@@ -55,6 +55,8 @@ class Actor(nn.Module):
             orthogonal(self.trunk)
         self.head = make_distribution(self.trunk.output_size)
         if config.has_unit_norm:
+            if config.block == "hyperspherical":
+                orthogonal(self.head, 1.0)
             keep_unit_norm(self.trunk)
             keep_unit_norm(self.head)
 

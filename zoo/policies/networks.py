@@ -23,9 +23,8 @@ RENORM_SCALE, RENORM_SHIFT = 3.0, 5.0
 """Bounds of batch renormalisation's corrections."""
 SMALLEST_VAR = 1e-30
 
-SHIFT, SMALLEST = 3.0, 1e-8
-"""What a hyperspherical network adds to its input as one more feature, and to activations, so that a vector
-of zeros has a direction."""
+INPUT_SHIFT, ACTIVATION_EPS = 3.0, 1e-8
+"""One more input of hyperspherical networks, and what they add to activations, of which all may be 0."""
 
 _CLASSES: tuple[type[nn.Module], ...] = (nn.Tanh, nn.ReLU, nn.ELU, nn.GELU, nn.LeakyReLU, nn.SiLU)
 ACTIVATION_CLASSES = dict(zip(ACTIVATIONS, _CLASSES, strict=True))
@@ -175,15 +174,16 @@ class Scaler(nn.Module):
 
 
 class SphereEmbedding(nn.Module):
-    """Features of length 1, for inputs of any length: W·(x, `SHIFT`), both scaled to length 1."""
+    """Features of length 1, for inputs of any length: W·(x, `INPUT_SHIFT`), both scaled to length 1."""
 
     def __init__(self, size: int, width: int) -> None:
         super().__init__()
         self.linear = nn.Linear(size + 1, width, bias=False)
-        self.scaler = Scaler(width, *2 * [math.sqrt(2 / width)])
+        start = math.sqrt(2 / width)
+        self.scaler = Scaler(width, start, start)
 
     def forward(self, values: Tensor) -> Tensor:
-        values = normalize(nn.functional.pad(values, (0, 1), value=SHIFT), dim=-1)
+        values = normalize(nn.functional.pad(values, (0, 1), value=INPUT_SHIFT), dim=-1)
         return normalize(self.scaler(self.linear(values)), dim=-1)
 
 
@@ -201,7 +201,7 @@ class SphereBlock(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         hidden = self.activation(self.scaler(self.expand(values)))
-        aims = normalize(self.contract(hidden + SMALLEST), dim=-1)
+        aims = normalize(self.contract(hidden + ACTIVATION_EPS), dim=-1)
         return normalize(values + self.step(aims - values), dim=-1)
 
 
@@ -261,9 +261,9 @@ def make_trunk(
 ) -> Mlp:
     """Return the layers that ``config`` names, from ``size`` features to the last hidden ones, or outputs."""
     if config.block == "plain" and config.expansion != PolicyConfig.expansion:
-        raise ZooError(f"`policy.expansion={config.expansion}` is of residual blocks: policy.block=residual")
+        raise ZooError(f"`policy.expansion={config.expansion}` needs policy.block=residual or hyperspherical")
     if config.block == "hyperspherical" and (config.hidden_norm != "none" or config.norm_input):
-        raise ZooError("`policy.block=hyperspherical` normalises by itself: policy.norm=none")
+        raise ZooError("`policy.block=hyperspherical` needs policy.norm=none and policy.norm_input=false")
     return TRUNKS[config.block if hidden else "plain"](config, size, hidden, output, activation)
 
 

@@ -33,7 +33,7 @@ class ActorConfig:
     layer_norm: bool | None = hyperparameter(None, "layer normalisation before each activation")
     norm: str | None = hyperparameter(None, "normalisation of hidden layers", choices=NORMS)
     norm_input: bool | None = hyperparameter(None, "normalise the input of the hidden layers too")
-    projection: str | None = hyperparameter(None, "bound on weights", choices=PROJECTIONS)
+    projection: str | None = hyperparameter(None, "unit_norm: weights of length 1", choices=PROJECTIONS)
     ortho_init: bool | None = hyperparameter(None, "orthogonal initial weights")
 
 
@@ -169,7 +169,7 @@ class PolicyConfig:
     @property
     def has_unit_norm(self) -> bool:
         """Whether the weights of each unit have length 1."""
-        return (self.projection or ("unit_norm" if self.block == "hyperspherical" else "none")) != "none"
+        return self.projection == "unit_norm" or (self.projection is None and self.block == "hyperspherical")
 
     def refuse_unit_norm(self, algo: str) -> None:
         """Raise `ZooError` for weights of length 1."""

@@ -24,7 +24,7 @@ RENORM_SCALE, RENORM_SHIFT = 3.0, 5.0
 SMALLEST_VAR = 1e-30
 
 INPUT_SHIFT, ACTIVATION_EPS = 3.0, 1e-8
-"""One more input of hyperspherical networks, and what they add to activations, of which all may be 0."""
+"""The input that hyperspherical networks add, and what they add to activations: 0 has no direction."""
 
 _CLASSES: tuple[type[nn.Module], ...] = (nn.Tanh, nn.ReLU, nn.ELU, nn.GELU, nn.LeakyReLU, nn.SiLU)
 ACTIVATION_CLASSES = dict(zip(ACTIVATIONS, _CLASSES, strict=True))

@@ -43,8 +43,9 @@ from zoo.algorithms.sac_presets import DroQConfig, REDQConfig, SimBaConfig, SimB
 from zoo.algorithms.sac_presets import SimBa as _SimBa
 from zoo.algorithms.sac_presets import SimBaV2 as _SimBaV2
 from zoo.algorithms.td3 import TD3 as _TD3
+from zoo.algorithms.td3 import FastTD3 as _FastTD3
+from zoo.algorithms.td3 import FastTD3Config, TD3Config
 from zoo.algorithms.td3 import HerTD3 as _HerTD3
-from zoo.algorithms.td3 import TD3Config
 from zoo.algorithms.tqc import TQC as _TQC
 from zoo.algorithms.tqc import HerTQC as _HerTQC
 from zoo.algorithms.tqc import TQCConfig
@@ -709,6 +710,98 @@ class DroQ(_DroQ):
         target_entropy: float | str = "auto",
         target_update_interval: int = 1,
         use_sde_at_warmup: bool = False,
+    ) -> None: ...
+
+class FastTD3(_FastTD3):
+    """TD3 with large batches, critics of distributions and many environments (Seo et al. 2025).
+
+    Hyperparameters:
+        learning_rate (ScheduleValue, default 0.0003, ≥ 0): step size of the optimizer
+        buffer_size (int, default 6553600, ≥ 1): transitions kept for replay [transitions]
+        learning_starts (int, default 1280, ≥ 0): random steps before the first update [environment
+            steps]
+        batch_size (int, default 32768, ≥ 1): transitions in a gradient step [transitions]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        tau (float, default 0.1, > 0, ≤ 1): how far a target update goes; 1: a copy
+        train_freq (int | list[Any] | dict[str, Any], default 128, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
+        gradient_steps (int, default 2, ≥ -1): gradient steps after every train_freq environment steps;
+            -1: as many as steps were taken
+        optimize_memory_usage (bool, default False): store each observation once instead of twice, and
+            each frame of a stack (worth it for images)
+        action_noise (ActionNoiseConfig | dict[str, Any] | None, default {'type': 'normal', 'std':
+            0.001, 'std_max': 0.4, 'theta': 0.15, 'dt': 0.01}): noise added to the actions while
+            learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
+        random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
+            while learning
+        actor_learning_rate (ScheduleValue | None, default None, ≥ 0): step size of the actor's
+            optimizer; null: learning_rate
+        optimizer (str, default 'adamw', one of 'adam', 'adamw', 'radam'): optimizer of actor and
+            critics
+        betas (list[float], default [0.9, 0.999]): decay rates of the optimizer's two moment estimates
+        weight_decay (float | None, default 0.1, ≥ 0): decoupled weight decay of adamw; null: 0.01
+        critic_loss (str, default 'categorical', one of 'mse', 'categorical'): mse: squared error of
+            values; categorical: cross-entropy of distributions over n_atoms returns
+        n_atoms (int, default 101, ≥ 2, ≤ 100000): evenly spaced returns that a distribution covers
+        value_range (list[float], default [-5.0, 5.0]): [low, high] of these returns; scale rewards to
+            fit
+        n_critics (int, default 2, ≥ 1, ≤ 1000): number of critics; targets take the smallest of their
+            values (tqc: the quantiles of all)
+        n_target_critics (int | None, default None, ≥ 1): critics that targets use, a random subset for
+            each gradient step; null: all
+        actor_critics (str | None, default 'min', one of 'min', 'mean'): value that the actor maximises:
+            min or mean of all critics; null: min (td3: first, tqc: mean)
+        policy_delay (int, default 2, ≥ 1): critic updates per update of the actor and ent_coef (td3: of
+            the actor and all targets) [gradient steps]
+        critic_reset_every (int | list[int] | None, default None, ≥ 1): environment steps between resets
+            of actor, critics and their optimizers, or a list of steps at which they are reset; the
+            buffer and ent_coef are kept; null: never [environment steps]
+        target_policy_noise (float, default 0.001, ≥ 0): standard deviation of the noise that smooths
+            the actions in targets
+        target_noise_clip (float, default 0.5, ≥ 0): largest absolute value of that noise
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: Any = None,
+        learning_rate: ScheduleValue = 0.0003,
+        *,
+        replay: ReplayConfig | Mapping[str, Any] | None = None,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        verbose: int = 0,
+        tensorboard_log: str | Path | None = None,
+        policy_kwargs: Mapping[str, Any] | None = None,
+        config: FastTD3Config | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        buffer_size: int = 6553600,
+        learning_starts: int = 1280,
+        batch_size: int = 32768,
+        gamma: float = 0.99,
+        tau: float = 0.1,
+        train_freq: int | list[Any] | dict[str, Any] = 128,
+        gradient_steps: int = 2,
+        optimize_memory_usage: bool = False,
+        action_noise: ActionNoiseConfig | dict[str, Any] | None = ...,
+        random_exploration: float = 0.0,
+        actor_learning_rate: ScheduleValue | None = None,
+        optimizer: str = "adamw",
+        betas: list[float] = ...,
+        weight_decay: float | None = 0.1,
+        critic_loss: str = "categorical",
+        n_atoms: int = 101,
+        value_range: list[float] = ...,
+        n_critics: int = 2,
+        n_target_critics: int | None = None,
+        actor_critics: str | None = "min",
+        policy_delay: int = 2,
+        critic_reset_every: int | list[int] | None = None,
+        target_policy_noise: float = 0.001,
+        target_noise_clip: float = 0.5,
     ) -> None: ...
 
 class GAIL(_GAIL):

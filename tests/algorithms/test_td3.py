@@ -1,7 +1,8 @@
-"""TD3: its rounds, and its updates against Stable-Baselines3."""
+"""TD3: its rounds, and its updates against Stable-Baselines3; FastTD3 against its steps written out."""
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -9,10 +10,21 @@ import stable_baselines3
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from peer_updates import SETTINGS, Nowhere, largest_distance_after, ours, peer_of
+from peer_updates import (
+    BATCH,
+    RATE,
+    SETTINGS,
+    Nowhere,
+    Prepared,
+    batches,
+    flat,
+    largest_distance_after,
+    ours,
+    peer_of,
+)
 from torch import Tensor
 
-from zoo import TD3
+from zoo import TD3, FastTD3
 from zoo.algorithms.off_policy import split_by_policy_delay
 from zoo.optim.update_runner import State, StepResult
 
@@ -174,3 +186,77 @@ def test_errors_are_seen(algorithm: type[TD3], changed: dict[str, Any]) -> None:
     assert largest_distance(torch.float64, algorithm, changed) > 100 * EXACT[torch.float64]
     if algorithm is not HalfOfTheSquare:
         assert largest_distance(torch.float32, algorithm, changed) > 2 * EXACT[torch.float32]
+
+
+# -- FastTD3's gradient steps, written out ----------------------------------------------------------------
+
+ATOMS = torch.linspace(-2, 2, 11, dtype=torch.float64)
+
+
+def fast_td3_by_hand(model: Any, rows: dict[str, Tensor], noise: Tensor) -> dict[str, Tensor]:
+    """Return the weights that the model should have after a step on each row."""
+    actor, critics = copy.deepcopy(model.policy.actor), copy.deepcopy(model.policy.critics)
+    target = copy.deepcopy(critics)
+    for_actor, for_critics = (
+        torch.optim.AdamW(network.parameters(), RATE, weight_decay=0.125) for network in (actor, critics)
+    )
+
+    def climb(optimizer: Any, loss: Tensor) -> None:
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    for index in range(len(noise)):
+        row = {name: column[index] for name, column in rows.items()}
+        with torch.no_grad():
+            smooth = (0.001 * noise[index]).clamp(-0.5, 0.5)
+            next_actions = (actor(row["next_observations"]) + smooth).clamp(-1, 1)
+            next_ones = target(row["next_observations"], next_actions).softmax(-1)
+            smaller = (next_ones @ ATOMS).argmin(0)
+            wanted = torch.zeros(BATCH, len(ATOMS), dtype=torch.float64)
+            for sample in range(BATCH):
+                discount = 0.875 * (1 - row["terminated"][sample])
+                places = (row["rewards"][sample] + discount * ATOMS).clamp(-2, 2)
+                shares = (1 - (places[:, None] - ATOMS).abs() / 0.4).clamp(min=0)
+                wanted[sample] = next_ones[smaller[sample], sample] @ shares
+        logits = critics(row["observations"], row["actions"])
+        climb(for_critics, -(wanted * logits.log_softmax(-1)).sum(-1).mean(1).sum())
+        if index % 2:
+            values = critics(row["observations"], actor(row["observations"])).softmax(-1) @ ATOMS
+            climb(for_actor, -values.amin(0).mean())
+            with torch.no_grad():
+                for slow, fast in zip(target.parameters(), critics.parameters(), strict=True):
+                    slow.lerp_(fast, 0.125)
+    networks = {"actor": actor, "critics": critics, "target_critics": target}
+    return {name: flat(network.parameters()) for name, network in networks.items()}
+
+
+class TargetActor(FastTD3):
+    targets_of = TD3.targets_of
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "changed"),
+    [
+        (FastTD3, {}),
+        (TargetActor, {}),
+        (FastTD3, {"actor_critics": "mean"}),
+        (FastTD3, {"weight_decay": 0.0}),
+        (FastTD3, {"target_policy_noise": 0.1}),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_fast_td3_by_hand(algorithm: type[FastTD3], changed: dict[str, Any]) -> None:
+    small = {"value_range": [-2.0, 2.0], "n_atoms": 11, "buffer_size": 100, "weight_decay": 0.125}
+    model = ours(algorithm, torch.float64, **{**SETTINGS, **small, **changed})
+    rows = batches(6, 0, torch.float64)
+    draws = noise(rows["actions"][0], 6)
+    wanted = fast_td3_by_hand(model, rows, draws)
+    model.copy_to_targets()
+    model.rng = Prepared(draws)
+    model._learn_from(rows, 6)
+    largest = max((model.runner.state[name] - vector).abs().max().item() for name, vector in wanted.items())
+    if algorithm is FastTD3 and not changed:
+        assert largest < 1e-12
+    else:
+        assert largest > 1e-8

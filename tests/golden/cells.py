@@ -65,6 +65,7 @@ FAMILIES = {
     "qrdqn": f"{VALUES} env=CartPole-v1 algo.n_quantiles=5",
     "ddpg": f"{REPLAY} env=Pendulum-v1 algo.train_freq=20 algo.gradient_steps=10",
     "td3": f"{REPLAY} env=Pendulum-v1 algo.train_freq=1 algo.gradient_steps=1",
+    "fast_td3": f"{REPLAY} env=Pendulum-v1 algo.train_freq=2 algo.n_atoms=11",
     "sac": f"{REPLAY} env=Pendulum-v1",
     "tqc": f"{REPLAY} env=Pendulum-v1 algo.n_quantiles=5 algo.top_quantiles_to_drop_per_net=1",
     "crossq": f"{REPLAY} env=Pendulum-v1",
@@ -113,6 +114,7 @@ CELLS = {
     "qrdqn": "",
     "ddpg": "",
     "td3": "",
+    "fast_td3": "",
     "sac": "",
     "tqc": "",
     "crossq": "",
@@ -226,6 +228,7 @@ COMPILED_SLOWLY = (
     "redq",
     "simba",
     "simba_v2",
+    "fast_td3",
     "a2c box",
     "td3 n-step",
     "trpo box",
@@ -245,6 +248,7 @@ KILLED = {
     "droq": "n_timesteps=900",
     "simba": "n_timesteps=900",
     "simba_v2": "n_timesteps=900",
+    "fast_td3": "n_timesteps=900",
     "sac resets": "n_timesteps=900 algo.critic_reset_every=250",
 }
 """Cells that are killed at a checkpoint and resumed, with what makes them long enough for that."""

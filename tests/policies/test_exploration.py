@@ -18,6 +18,7 @@ from zoo.policies.acting import ActingPolicy
 from zoo.policies.config import PolicyConfig
 from zoo.policies.continuous import DeterministicActor, SquashedActor
 from zoo.policies.exploration import (
+    EpisodeNoise,
     EpsilonGreedy,
     NormalNoise,
     OrnsteinUhlenbeckNoise,
@@ -142,9 +143,32 @@ def test_ou_noise_restarts_at_zero_for_ended_episodes() -> None:
     assert not noise.draw(Still(), 5).any()  # type: ignore[arg-type]
 
 
+def test_each_episode_draws_its_deviation() -> None:
+    noise, rng = EpisodeNoise(0.001, 0.4, 1000), np.random.default_rng(0)
+    first = noise.draw(rng, 50).std(1)
+    assert 0 <= first.min() < 0.05
+    assert 0.35 < first.max() < 0.45
+    assert first.mean() == pytest.approx(0.2, abs=0.04)
+    np.testing.assert_allclose(noise.draw(rng, 50).std(1), first, rtol=0.15)
+    noise.reset(np.array([3, 7]))
+    saved = noise.state()
+    after = noise.draw(rng, 50).std(1)
+    assert not np.isclose(after[[3, 7]], first[[3, 7]], rtol=0.15).any()
+    np.testing.assert_allclose(np.delete(after, [3, 7]), np.delete(first, [3, 7]), rtol=0.15)
+    noise.reset()
+    other = EpisodeNoise(0.001, 0.4, 1000)
+    other.load_state(saved)
+    rng = np.random.default_rng(9)
+    restored = other.draw(np.random.default_rng(9), 50)
+    noise.load_state(saved)
+    np.testing.assert_array_equal(noise.draw(rng, 50), restored)
+
+
 @pytest.mark.parametrize(
     ("config", "named"),
     [
+        ({"std_max": 0.05}, "algo.action_noise.std_max=0.05`: expected at least std"),
+        ({"std_max": 0.5, "type": "ornstein-uhlenbeck"}, "and normal noise"),
         ({"type": "norml"}, "did you mean .normal"),
         ({"sigma": 0.1}, "algo.action_noise.sigma"),
         ({"std": -1}, "algo.action_noise.std=-1"),

@@ -53,7 +53,7 @@ BUDGETS = {
 """The lines that each room was given."""
 
 EXCHANGED = {
-    "algorithms": 185,
+    "algorithms": 230,
     "config": 415,
     "core": 20,
     "envs": 635,
@@ -66,15 +66,15 @@ EXCHANGED = {
     "commands": -10,
     "optim": -210,
     "plots": -295,
-    "policies": -100,
+    "policies": -55,
     "tuning": -200,
 }
 """Lines that rooms have of each other's budgets, to be given back."""
 
-OVERDRAWN = 570
+OVERDRAWN = 660
 """Lines that rooms have together above all budgets, to be given back, too."""
 
-MOST_LINES = 34_470
+MOST_LINES = 34_560
 MOST_FILES = 200
 
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

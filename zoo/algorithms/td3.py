@@ -8,8 +8,8 @@ clipped noise, and the actor and all targets move only after every few steps of 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -26,11 +26,12 @@ from zoo.algorithms.off_policy import (
     mean_loss,
     with_hindsight,
 )
-from zoo.algorithms.search_space import searched
+from zoo.algorithms.search_space import choices, ranges, searched
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.optimizers import Parameters, Updater
 from zoo.optim.update_runner import Rates, State, StepResult, tree_row
 from zoo.policies.continuous import DeterministicPolicy
+from zoo.policies.exploration import ActionNoiseConfig
 
 
 @dataclass
@@ -95,15 +96,17 @@ class TD3(SeveralCriticsAlgorithm):
         actor_loss = -mean_loss(self._actor_values(values), batch.get("weights"))
         actor_rate = rates.get("actor_learning_rate", rates["learning_rate"])
         state, _ = self.actor_updater.step(state, actor, actor_loss, actor_rate)
-        state = self.actor_updater.parameters.polyak_update(state, "target_actor", self.config.tau)
+        if "target_actor" in self.targets_of:
+            state = self.actor_updater.parameters.polyak_update(state, "target_actor", self.config.tau)
         state = self.critics_updater.parameters.polyak_update(state, "target_critics", self.config.tau)
         return StepResult(state, {"actor_loss": actor_loss.detach(), **metrics}, outputs)
 
     def targets(self, state: State, batch: ReplayBatch) -> Tensor:
         """Return r + γ·min Q_target(s′, π_target(s′) + ε), (batch,) (algorithm 1 of the paper)."""
         next_observations = batch["next_observations"]
+        acting = "target_actor" if "target_actor" in self.targets_of else "actor"
         with self.policy_mode.evaluation():
-            next_actions = self.actor_updater.functional(state, "target_actor")(next_observations)
+            next_actions = self.actor_updater.functional(state, acting)(next_observations)
             smoothed = (next_actions + batch["noise"]).clamp(-1.0, 1.0)
             target = self.critics_updater.functional(state, "target_critics")
             next_values = target(next_observations, smoothed, **critic_passes(batch)[0])
@@ -119,3 +122,45 @@ class HerTD3(TD3):
     of_preset = "her_td3"
     usual_replay = HINDSIGHT
     search_space = with_hindsight(TD3)
+
+
+@dataclass
+@with_defaults(
+    learning_rate=3e-4,
+    buffer_size=6_553_600,
+    batch_size=32_768,
+    learning_starts=1_280,
+    train_freq=128,
+    gradient_steps=2,
+    tau=0.1,
+    optimizer="adamw",
+    weight_decay=0.1,
+    target_policy_noise=0.001,
+    actor_critics="min",
+    critic_loss="categorical",
+    action_noise=asdict(ActionNoiseConfig(std=0.001, std_max=0.4)),
+)
+class FastTD3Config(TD3Config):
+    """Hyperparameters of FastTD3, for 128 environments."""
+
+
+class FastTD3Policy(TD3Policy):
+    """An actor of 512-256-128, and critics of 1024-512-256."""
+
+    actor_widths = (512, 256, 128)
+    critic_widths = (1024, 512, 256)
+
+
+class FastTD3(TD3):
+    """TD3 with large batches, critics of distributions and many environments (Seo et al. 2025)."""
+
+    of_preset = "fast_td3"
+    usual_normalize: ClassVar[dict[str, Any]] = {"rewards": False, "clip_obs": float("inf")}
+    config_class = FastTD3Config
+    policy_class = FastTD3Policy
+    search_space = searched(
+        ContinuousAlgorithm.search_space,
+        ranges("powers", batch_size=(512, 32_768)),
+        choices(gradient_steps=[1, 2, 4, 8]),
+    )
+    targets_of: ClassVar[dict[str, str]] = {"target_critics": "critics"}

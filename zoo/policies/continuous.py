@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -91,7 +91,7 @@ class SquashedActor(Actor):
 
 
 class DeterministicActor(Actor):
-    """The actor of TD3: one action in [−1, 1], without randomness, on hidden layers of 400-300.
+    """The actor of TD3: one action in [−1, 1], without randomness.
 
     ``last_layer_range`` is that of the last layer's first weights, so that actions begin near zero (DDPG).
     """
@@ -105,10 +105,11 @@ class DeterministicActor(Actor):
         config: PolicyConfig,
         *,
         last_layer_range: float | None = None,
+        widths: Sequence[int] = DETERMINISTIC_WIDTHS,
     ) -> None:
         assert isinstance(action_space, spaces.Box)
         make = partial(Deterministic, action_space)
-        super().__init__(observation_space, config, make, DETERMINISTIC_WIDTHS)
+        super().__init__(observation_space, config, make, widths)
         if last_layer_range is not None:
             uniform(self.head.action, last_layer_range)
 
@@ -271,10 +272,14 @@ class LogEntropyCoefficient(nn.Module):
 
 
 class DeterministicPolicy(nn.Module):
-    """Actor and critics (400-300 ReLU by default); ``last_layer_range`` as in `DeterministicActor`.
+    """Actor and critics; ``last_layer_range`` as in `DeterministicActor`.
 
     With ``n_atoms`` the critics give logits of distributions.
     """
+
+    actor_widths: ClassVar[tuple[int, ...]] = DETERMINISTIC_WIDTHS
+    critic_widths: ClassVar[tuple[int, ...]] = DETERMINISTIC_WIDTHS
+    """Hidden layers (ReLU), where the config has none."""
 
     def __init__(
         self,
@@ -288,8 +293,9 @@ class DeterministicPolicy(nn.Module):
     ) -> None:
         super().__init__()
         spaces_and_config = observation_space, action_space, config
-        self.actor = DeterministicActor(*spaces_and_config, last_layer_range=last_layer_range)
-        self.critics = make_critics(*spaces_and_config, n_critics, n_atoms, DETERMINISTIC_WIDTHS)
+        options: dict[str, Any] = {"last_layer_range": last_layer_range, "widths": self.actor_widths}
+        self.actor = DeterministicActor(*spaces_and_config, **options)
+        self.critics = make_critics(*spaces_and_config, n_critics, n_atoms, self.critic_widths)
         if last_layer_range is not None:
             for critic in self.critics.critics:
                 uniform(critic[-1], last_layer_range)  # type: ignore[index]

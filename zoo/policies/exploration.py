@@ -35,6 +35,9 @@ class ActionNoiseConfig:
         choices=("normal", "ornstein-uhlenbeck"),
     )
     std: float = hyperparameter(0.1, "standard deviation of a draw", ge=0, is_finite=True)
+    std_max: float | None = hyperparameter(
+        None, "with normal noise: each episode draws its deviation between std and this; null: std", ge=0
+    )
     theta: float = hyperparameter(0.15, "pull of the correlated noise back to zero", ge=0, is_finite=True)
     dt: float = hyperparameter(0.01, "time between two draws of the correlated noise", gt=0, is_finite=True)
 
@@ -192,6 +195,34 @@ class NormalNoise:
         """Go back to where `state` was."""
 
 
+class EpisodeNoise(NormalNoise):
+    """Normal draws, whose deviation is drawn from U(std, std_max) for each episode (Seo et al. 2025)."""
+
+    def __init__(self, std: float, std_max: float, n_actions: int) -> None:
+        super().__init__(1.0, n_actions)
+        self.range = std, std_max
+        self._stds: Array | None = None  # (n_envs, 1), NaN where an episode begins
+
+    def draw(self, rng: np.random.Generator, n_envs: int) -> Array:
+        if self._stds is None:
+            self._stds = np.full((n_envs, 1), np.nan, np.float32)
+        begins = np.isnan(self._stds)
+        self._stds[begins] = rng.uniform(*self.range, np.count_nonzero(begins))
+        return self._stds * super().draw(rng, n_envs)
+
+    def reset(self, env_indices: Array | None = None) -> None:
+        if env_indices is None:
+            self._stds = None
+        elif self._stds is not None:
+            self._stds[env_indices] = np.nan
+
+    def state(self) -> dict[str, Any]:
+        return {"stds": None if self._stds is None else self._stds.copy()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._stds = None if state["stds"] is None else np.array(state["stds"], np.float32)
+
+
 class OrnsteinUhlenbeckNoise(NormalNoise):
     """x ← x − θ·x·dt + σ·√dt·N(0, 1), starting at zero in each episode (Lillicrap et al. 2016)."""
 
@@ -226,11 +257,16 @@ def make_action_noise(
         return None
     if isinstance(config, Mapping):
         config = build(ActionNoiseConfig, config, "algo.action_noise")
+    highest = config.std_max
+    if highest is not None and (config.type != "normal" or not config.std <= highest < math.inf):
+        raise ZooError(f"`algo.action_noise.std_max={highest}`: expected at least std, and normal noise")
     if config.type == "ornstein-uhlenbeck":
         return OrnsteinUhlenbeckNoise(config.std, config.theta, config.dt, n_actions)
     for name in ("theta", "dt"):
         if getattr(config, name) != getattr(ActionNoiseConfig, name):
             raise ZooError(f"`algo.action_noise.{name}` is of noise with `type: ornstein-uhlenbeck` alone")
+    if highest is not None:
+        return EpisodeNoise(config.std, highest, n_actions)
     return NormalNoise(config.std, n_actions)
 
 

@@ -385,7 +385,8 @@ class CrossQ(_CrossQ):
         optimize_memory_usage (bool, default False): store each observation once instead of twice, and
             each frame of a stack (worth it for images)
         action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
-            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
+            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}; with std_max each
+            episode draws its own deviation
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
             while learning
         actor_learning_rate (ScheduleValue | None, default None, ≥ 0): step size of the actor's
@@ -482,7 +483,8 @@ class DDPG(_DDPG):
         optimize_memory_usage (bool, default False): store each observation once instead of twice, and
             each frame of a stack (worth it for images)
         action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
-            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
+            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}; with std_max each
+            episode draws its own deviation
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
             while learning
         actor_learning_rate (ScheduleValue | None, default 0.0001, ≥ 0): step size of the actor's
@@ -629,7 +631,8 @@ class DroQ(_DroQ):
         optimize_memory_usage (bool, default False): store each observation once instead of twice, and
             each frame of a stack (worth it for images)
         action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
-            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
+            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}; with std_max each
+            episode draws its own deviation
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
             while learning
         actor_learning_rate (ScheduleValue | None, default None, ≥ 0): step size of the actor's
@@ -731,7 +734,8 @@ class FastTD3(_FastTD3):
             each frame of a stack (worth it for images)
         action_noise (ActionNoiseConfig | dict[str, Any] | None, default {'type': 'normal', 'std':
             0.001, 'std_max': 0.4, 'theta': 0.15, 'dt': 0.01}): noise added to the actions while
-            learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
+            learning: {type: normal | ornstein-uhlenbeck, std: 0.1}; with std_max each episode draws its
+            own deviation
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
             while learning
         actor_learning_rate (ScheduleValue | None, default None, ≥ 0): step size of the actor's
@@ -743,8 +747,8 @@ class FastTD3(_FastTD3):
         critic_loss (str, default 'categorical', one of 'mse', 'categorical'): mse: squared error of
             values; categorical: cross-entropy of distributions over n_atoms returns
         n_atoms (int, default 101, ≥ 2, ≤ 100000): evenly spaced returns that a distribution covers
-        value_range (list[float], default [-5.0, 5.0]): [low, high] of these returns; scale rewards to
-            fit
+        value_range (list[float], default [-250.0, 250.0]): [low, high] of these returns; scale rewards
+            to fit
         n_critics (int, default 2, ≥ 1, ≤ 1000): number of critics; targets take the smallest of their
             values (tqc: the quantiles of all)
         n_target_critics (int | None, default None, ≥ 1): critics that targets use, a random subset for
@@ -1216,7 +1220,8 @@ class REDQ(_REDQ):
         optimize_memory_usage (bool, default False): store each observation once instead of twice, and
             each frame of a stack (worth it for images)
         action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
-            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
+            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}; with std_max each
+            episode draws its own deviation
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
             while learning
         actor_learning_rate (ScheduleValue | None, default None, ≥ 0): step size of the actor's
@@ -1387,7 +1392,8 @@ class SAC(_SAC):
         optimize_memory_usage (bool, default False): store each observation once instead of twice, and
             each frame of a stack (worth it for images)
         action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
-            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
+            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}; with std_max each
+            episode draws its own deviation
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
             while learning
         actor_learning_rate (ScheduleValue | None, default None, ≥ 0): step size of the actor's
@@ -1488,7 +1494,8 @@ class SimBa(_SimBa):
         optimize_memory_usage (bool, default False): store each observation once instead of twice, and
             each frame of a stack (worth it for images)
         action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
-            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
+            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}; with std_max each
+            episode draws its own deviation
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
             while learning
         actor_learning_rate (ScheduleValue | None, default None, ≥ 0): step size of the actor's
@@ -1592,7 +1599,8 @@ class SimBaV2(_SimBaV2):
         optimize_memory_usage (bool, default False): store each observation once instead of twice, and
             each frame of a stack (worth it for images)
         action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
-            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
+            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}; with std_max each
+            episode draws its own deviation
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
             while learning
         actor_learning_rate (ScheduleValue | None, default None, ≥ 0): step size of the actor's
@@ -1699,7 +1707,8 @@ class TD3(_TD3):
         optimize_memory_usage (bool, default False): store each observation once instead of twice, and
             each frame of a stack (worth it for images)
         action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
-            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
+            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}; with std_max each
+            episode draws its own deviation
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
             while learning
         actor_learning_rate (ScheduleValue | None, default None, ≥ 0): step size of the actor's
@@ -1789,7 +1798,8 @@ class TQC(_TQC):
         optimize_memory_usage (bool, default False): store each observation once instead of twice, and
             each frame of a stack (worth it for images)
         action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
-            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
+            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}; with std_max each
+            episode draws its own deviation
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
             while learning
         actor_learning_rate (ScheduleValue | None, default None, ≥ 0): step size of the actor's

@@ -68,9 +68,9 @@ def test_projection_as_by_triangles() -> None:
 
 def test_smallest_is_one_critics_whole_distribution() -> None:
     ones, twos = torch.tensor([0.0, 0.0, 0.5, 0.0, 0.5]), torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0])
-    logits = torch.stack([torch.stack([ones, twos]), torch.stack([twos, ones])]).log()
-    torch.testing.assert_close(ATOMS.expected(logits), torch.tensor([[1.0, 2.0], [2.0, 1.0]]))
-    torch.testing.assert_close(ATOMS.smallest(logits), torch.stack([ones, ones]))
+    probabilities = torch.stack([torch.stack([ones, twos]), torch.stack([twos, ones])])
+    torch.testing.assert_close(ATOMS.expected(probabilities.log()), torch.tensor([[1.0, 2.0], [2.0, 1.0]]))
+    torch.testing.assert_close(ATOMS.smallest(probabilities), torch.stack([ones, ones]))
 
 
 def test_loss_is_the_cross_entropy() -> None:
@@ -113,10 +113,21 @@ def test_targets_as_written_out(algorithm: type[Any]) -> None:
             actions, cost = (actor(batch["next_observations"]) + noise).clamp(-1, 1), torch.zeros(BATCH)
         logits = critics(batch["next_observations"], actions)
         for row in range(BATCH):
-            distributions = [torch.softmax(one[row], -1) for one in logits]
-            least = min(distributions, key=lambda p: float(p @ atoms))
             returns = batch["rewards"][row] + 0.9 * (1 - batch["terminated"][row]) * (atoms - cost[row])
-            torch.testing.assert_close(targets[row], plainly(least[None], returns[None], atoms)[0])
+            projected = [plainly(one[None, row].softmax(-1), returns[None], atoms)[0] for one in logits]
+            torch.testing.assert_close(targets[row], min(projected, key=lambda p: float(p @ atoms)))
+
+
+def test_the_least_is_that_of_projected_distributions() -> None:
+    """A reward of 4 clips high returns: the critic that expected more may expect less then."""
+    model = TD3(env="Pendulum-v1", critic_loss="categorical", policy_kwargs={"net_arch": [8]}, compile=False)
+    sure, wide = torch.zeros(101), torch.zeros(101)
+    sure[60], wide[100], wide[30] = 1.0, 0.5, 0.5  # all at 1; half at 5, half at -2
+    assert sure @ torch.linspace(-5, 5, 101) < wide @ torch.linspace(-5, 5, 101)
+    batch = {"rewards": torch.tensor([4.0]), "terminated": torch.zeros(1)}
+    logits = torch.stack([sure, wide])[:, None].log()
+    targets = model._distribution_targets(batch, logits, 0.0)  # type: ignore[arg-type]
+    assert (targets @ torch.linspace(-5, 5, 101)).item() == pytest.approx((5 + 4 - 0.99 * 2) / 2, abs=1e-4)
 
 
 # -- scaled rewards ----------------------------------------------------------------------------------

@@ -329,7 +329,21 @@ def test_simba_v2_has_its_values() -> None:
     assert (model.normalizer.rewards, model.normalizer.clip_obs) == ("scaled", math.inf)
 
 
+def test_fast_td3_has_its_values() -> None:
+    model = zoo.FastTD3(env="Pendulum-v1", buffer_size=100, compile=False)
+    assert [layer.out_features for layer in model.policy.actor.trunk if hasattr(layer, "out_features")] == [
+        *(512, 256, 128)
+    ]
+    assert model.policy.critics.critics[0].output_size == 101
+    assert (model.config.value_range, model.config.batch_size) == ([-250.0, 250.0], 32_768)
+    assert model.normalizer is not None
+    assert (model.normalizer.rewards, model.normalizer.clip_obs) == (False, math.inf)
+    assert model.exploration.noise.range == (0.001, 0.4)
+    assert "target_actor" not in model.runner.state
+
+
 def test_trials_keep_the_ratio_of_updates() -> None:
+    assert "train_freq" not in zoo.FastTD3.searched_space()["algo"]
     for algorithm in (DroQ, REDQ, SimBa, zoo.SimBaV2):
         assert not {"train_freq", "gradient_steps"} & algorithm.searched_space()["algo"].keys()
 

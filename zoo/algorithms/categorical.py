@@ -53,14 +53,13 @@ class Categorical:
         """Return the expected values (…)."""
         return torch.softmax(logits, -1) @ self.atoms(logits)
 
-    def smallest(self, logits: Tensor) -> Tensor:
-        """Return the probabilities (batch, atoms) of the critic with the smallest expected value.
+    def smallest(self, probabilities: Tensor) -> Tensor:
+        """Return the distributions (batch, atoms) of the critic that expects the least in each row.
 
-        ``logits`` are (critics, batch, atoms); the critic is chosen for each row of the batch.
+        ``probabilities`` are (critics, batch, atoms).
         """
-        chosen = self.expected(logits).argmin(0)
-        index = chosen[None, :, None].expand(1, *logits.shape[1:])
-        return torch.softmax(logits.gather(0, index)[0], -1)
+        chosen = (probabilities @ self.atoms(probabilities)).argmin(0)
+        return probabilities.gather(0, chosen[None, :, None].expand_as(probabilities[:1]))[0]
 
     def projected(self, probabilities: Tensor, values: Tensor) -> Tensor:
         """Project ``probabilities`` of other ``values``, (batch, n) each, to the atoms, (batch, atoms).

@@ -74,7 +74,9 @@ class ContinuousConfig(OffPolicyConfig):
     """Hyperparameters common to those whose actions are numbers and whose targets follow slowly."""
 
     action_noise: ActionNoiseConfig | dict[str, Any] | None = hyperparameter(
-        None, "noise added to the actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}"
+        None,
+        "noise added to the actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}; with"
+        " std_max each episode draws its own deviation",
     )
     random_exploration: float = hyperparameter(
         0.0, "share of steps with a uniformly random action while learning", ge=0, le=1
@@ -502,11 +504,12 @@ class SeveralCriticsAlgorithm(ContinuousAlgorithm):
     def _distribution_targets(self, batch: ReplayBatch, logits: Tensor, cost: Tensor | float) -> Tensor:
         """Return the target distributions (batch, atoms), of next ones' logits (critics, batch, atoms).
 
-        They are those of the critic that expects the least, whose returns lose ``cost`` (batch, 1).
+        They are those of the critic that expects the least then, whose returns lose ``cost`` (batch, 1).
         """
         assert self.distribution is not None
         returns = self._bootstrapped(batch, self.distribution.atoms(logits)[None] - cost)
-        return self.distribution.projected(self.distribution.smallest(logits), returns)
+        projected = [self.distribution.projected(each, returns) for each in torch.softmax(logits, -1)]
+        return self.distribution.smallest(torch.stack(projected))
 
     def _actor_values(self, values: Tensor) -> Tensor:
         """Return the value (batch,) that the actor maximises."""
@@ -582,7 +585,7 @@ def chosen_critics(values: Tensor, batch: ReplayBatch) -> Tensor:
 def _rows(samples: Tree, start: int, n_rows: int, length: int) -> Tree:
     """Return samples (steps, …) from ``start`` on as (n_rows, length, …)."""
     end = start + n_rows * length
-    if n_rows == 1:  # as ever where an update is one step, and quicker
+    if n_rows == 1:  # one row needs no unflatten, which is faster
         return tree_map(lambda tensor: tensor[None, start:end], samples)
     return tree_map(lambda tensor: tensor[start:end].unflatten(0, (n_rows, length)), samples)
 

@@ -138,6 +138,7 @@ class HerTD3(TD3):
     target_policy_noise=0.001,
     actor_critics="min",
     critic_loss="categorical",
+    value_range=[-250.0, 250.0],
     action_noise=asdict(ActionNoiseConfig(std=0.001, std_max=0.4)),
 )
 class FastTD3Config(TD3Config):
@@ -158,9 +159,10 @@ class FastTD3(TD3):
     usual_normalize: ClassVar[dict[str, Any]] = {"rewards": False, "clip_obs": float("inf")}
     config_class = FastTD3Config
     policy_class = FastTD3Policy
-    search_space = searched(
-        ContinuousAlgorithm.search_space,
-        ranges("powers", batch_size=(512, 32_768)),
-        choices(gradient_steps=[1, 2, 4, 8]),
-    )
+    search_space: ClassVar[dict[str, Any]] = {
+        "algo": ranges("log falling", learning_rate=(1e-4, 3e-3))
+        | ranges("powers", batch_size=(256, 32_768))
+        | ranges("log", tau=(0.01, 0.3))
+        | choices(gradient_steps=[2, 4, 8]),
+    }
     targets_of: ClassVar[dict[str, str]] = {"target_critics": "critics"}

@@ -176,8 +176,8 @@ class ConfigLoader:
             is_plain = not (override.is_add() or override.is_force_add() or override.is_delete())
             section, dot, _ = override.key_or_group.partition(".")
             adds = is_plain and dot and section in (*self.groups, "env")
-            if adds and override.key_or_group == "policy.net_arch":  # a list and a mapping do not merge
-                lines.append("++policy.net_arch=null")
+            if adds and (key := override.key_or_group) in ("policy.net_arch", "algo.action_noise"):
+                lines.append(f"++{key}=null")  # they are replaced, not merged
             lines.append(f"++{override.input_line}" if adds else str(override.input_line))
         config = self.hydra.load_configuration(self.command, [*lines, *choices.overrides()], run_mode)
         with flag_override(config, ["struct", "readonly"], [False, False]):

@@ -277,7 +277,7 @@ ADAMW_DECAY = 0.01
 def adam_like(name: str, betas: Sequence[float], weight_decay: float | None) -> Adam:
     """Return the optimizer of this name in `OPTIMIZERS`. Raises `ZooError` for a decay without adamw."""
     if weight_decay and name != "adamw":
-        raise ZooError(f"`algo.weight_decay={weight_decay}` needs `algo.optimizer=adamw`")
+        raise ZooError(f"`algo.weight_decay={weight_decay}` needs `algo.optimizer=adamw`, or null")
     if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
         raise ZooError(f"`algo.betas={list(betas)}`: expected two numbers of at least 0 and below 1")
     decay = ADAMW_DECAY if weight_decay is None and name == "adamw" else weight_decay or 0.0

@@ -100,7 +100,7 @@ algo=recurrent_ppo env=CartPole-v1 policy=MlpLnLstmPolicy: {policy.lstm_layer_no
 # Layers of actor and critics replace a tuned file's list, and a list replaces their layers.
 "algo=ppo2 env=CartPole-v1 policy.net_arch={pi:[8],vf:[9]}": {policy.net_arch: {pi: [8], vf: [9]}}
 algo=crossq env=Pendulum-v1 policy.net_arch=[8]: {policy.net_arch: [8]}
-"algo=fast_td3 algo.action_noise={std:0.2}": {algo.action_noise.std_max: null}
+"algo=fast_td3 env=A-v0 algo.action_noise={std:0.2}": {algo.action_noise.std_max: null}
 "algo=crossq env=Pendulum-v1 policy.net_arch={pi:[8],qf:[9]}": {policy.net_arch: {pi: [8], qf: [9]}}
 # Values come in their declared types; mappings take keys that no file has.
 algo=ppo2 env=A-v0 n_timesteps=1e5 algo.gamma=1 algo.clip_range=lin_0.2:

@@ -381,6 +381,10 @@ WRONG = {
     "algo=ddpg algo.betas=[0.9]": "algo.betas=[0.9]`: expected two numbers",
     "algo=sac algo.betas=[0.9,1]": "expected two numbers of at least 0 and below 1",
     "algo=sac algo.value_range=[5,-5]": "algo.value_range=[5.0, -5.0]`: expected [low, high]",
+    "algo=sac algo.n_atoms=5": "algo.n_atoms=5` needs `algo.critic_loss=categorical`",
+    "algo=td3 algo.value_range=[0,1]": "needs `algo.critic_loss=categorical`",
+    "algo=sac policy.critic.norm=batch_renorm": "`policy.critic.norm=batch_renorm` is for crossq",
+    "algo=sac policy.critic.norm_input=true": "`policy.critic.norm_input` needs a norm: policy.critic.norm=",
     "algo=sac policy.expansion=9": "policy.expansion=9` needs policy.block=residual",
     "algo=sac algo.optimizer=adamw algo.weight_decay=.inf": "algo.weight_decay",
     "algo=sac algo.optimizer=sgd": "algo.optimizer",
@@ -390,9 +394,9 @@ WRONG = {
     "algo=sac policy.critic.block=residual policy.critic.net_arch=[8,16]": "expected equal widths",
     "algo=simba policy.critic.dropout=0.1": "needs plain hidden layers",
     "algo=ppo2 policy.projection=unit_norm": "policy.projection=unit_norm` is for td3, sac",
-    "algo=ddpg policy.critic.projection=unit_norm": "policy.projection=unit_norm` is for td3, sac",
+    "algo=ddpg policy.critic.projection=unit_norm": "policy.critic.projection=unit_norm` is for td3, sac",
     "algo=ppo2 policy.block=hyperspherical policy.projection=none": "policy.block=hyperspherical` is for td3",
-    "algo=ppo2 policy.critic.block=hyperspherical": "policy.block=hyperspherical` is for td3, sac",
+    "algo=ppo2 policy.critic.block=hyperspherical": "policy.critic.block=hyperspherical` is for td3, sac",
     "algo=simba_v2 policy.norm=layer": "policy.block=hyperspherical` needs policy.norm=none",
 }
 

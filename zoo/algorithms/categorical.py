@@ -34,7 +34,13 @@ def distribution_of(config: CategoricalConfig) -> Categorical | None:
     bounds = config.value_range
     if len(bounds) != 2 or not -LARGEST <= bounds[0] < bounds[1] - CLOSEST or bounds[1] > LARGEST:
         raise ZooError(f"`algo.value_range={bounds}`: expected [low, high], within ±1e6")
-    return None if config.critic_loss == "mse" else Categorical(bounds[0], bounds[1], config.n_atoms)
+    if config.critic_loss == "categorical":
+        return Categorical(bounds[0], bounds[1], config.n_atoms)
+    usual = type(config)()
+    for name in ("n_atoms", "value_range"):
+        if getattr(config, name) != getattr(usual, name):
+            raise ZooError(f"`algo.{name}={getattr(config, name)}` needs `algo.critic_loss=categorical`")
+    return None
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -171,23 +172,30 @@ class PolicyConfig:
         """Whether the weights of each unit have length 1."""
         return self.projection == "unit_norm" or (self.projection is None and self.block == "hyperspherical")
 
+    def networks(self) -> Iterator[tuple[str, PolicyConfig]]:
+        """Yield the fields of all networks, then of those that have some of their own, with their section."""
+        yield "policy", self
+        for name in ("actor", "critic"):
+            if getattr(self, name) is not None:
+                yield f"policy.{name}", self.of(name)
+
     def refuse_unit_norm(self, algo: str) -> None:
         """Raise `ZooError` for weights of length 1."""
-        for config in (self, self.of("actor"), self.of("critic")):
+        for section, config in self.networks():
             is_block = config.block == "hyperspherical"
             if is_block or config.has_unit_norm:
                 key = "block=hyperspherical" if is_block else "projection=unit_norm"
-                raise ZooError(f"`policy.{key}` is for td3, sac, tqc and crossq, not for {algo}")
+                raise ZooError(f"`{section}.{key}` is for td3, sac, tqc and crossq, not for {algo}")
 
     def refuse_batch_norm(self, algo: str) -> None:
         """Raise `ZooError` for a norm that only crossq has, and for `norm_input` without a norm."""
-        for config in (self, self.of("actor"), self.of("critic")):
+        for section, config in self.networks():
             is_batched = config.norm in ("batch", "batch_renorm")
             if is_batched or config.renorm_warmup_steps != PolicyConfig.renorm_warmup_steps:
                 key = f"norm={config.norm}" if is_batched else "renorm_warmup_steps"
-                raise ZooError(f"`policy.{key}` is for crossq, not for {algo}")
+                raise ZooError(f"`{section}.{key}` is for crossq, not for {algo}")
             if config.norm_input and config.hidden_norm == "none":
-                raise ZooError("`policy.norm_input` needs a norm: policy.norm=layer")
+                raise ZooError(f"`{section}.norm_input` needs a norm: {section}.norm=layer")
 
     @property
     def hidden_norm(self) -> str:

@@ -121,6 +121,16 @@ WORKS = {
         hyperparameters={"n_delta": 8, "learning_rate": 0.02, "delta_std": 0.05},
         policy_name="LinearPolicy",
     ),
+    "pqn": replace(
+        ON_POLICY_ON_CARTPOLE,
+        n_envs=64,
+        hyperparameters={
+            "n_steps": 32, "batch_size": 256, "n_epochs": 2, "gamma": 0.99, "learning_rate": 1e-3,
+            "q_lambda": 0.9, "exploration_initial_eps": 0.05,
+        },
+        vectorization="native",
+        has_evaluations=False,  # this is about collection and updates: an episode of a good policy is long
+    ),
     "trpo": Work(
         env="Pendulum-v1",
         n_envs=2,
@@ -290,8 +300,9 @@ def changed(work: Work, arguments: argparse.Namespace) -> Work:
 
 def systems_for(work: str) -> list[str]:
     """Return the systems that have this work's algorithm, or what is nearest to it."""
-    without = {"a2c", *NEAREST_IN_SB3, *ALGORITHMS, *CONTRIB} - {"tqc", "crossq"}
-    lacking = {"sbx"} if work in without else {"sb3"} if work == "droq" else set()
+    without = {"a2c", "pqn", *NEAREST_IN_SB3, *ALGORITHMS, *CONTRIB} - {"tqc", "crossq"}
+    lacking = {"sbx"} if work in without else set()
+    lacking |= {"sb3"} if work in ("droq", "pqn") else set()
     if WORKS[work].env.startswith("envpool:"):
         lacking.add("sb3")
     if not WORKS[work].has_pictures:

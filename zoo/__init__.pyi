@@ -32,6 +32,8 @@ from zoo.algorithms.ppo import PPO2 as _PPO2
 from zoo.algorithms.ppo import MaskablePPO as _MaskablePPO
 from zoo.algorithms.ppo import PPO1Config, PPO2Config, PPOConfig, RecurrentPPOConfig
 from zoo.algorithms.ppo import RecurrentPPO as _RecurrentPPO
+from zoo.algorithms.pqn import PQN as _PQN
+from zoo.algorithms.pqn import PQNConfig
 from zoo.algorithms.qrdqn import QRDQN as _QRDQN
 from zoo.algorithms.qrdqn import QRDQNConfig
 from zoo.algorithms.sac import SAC as _SAC
@@ -1133,6 +1135,59 @@ class PPO2(_PPO2):
         n_minibatches: int = 4,
         clip_range_vf: ScheduleValue | Literal["same"] | None = "same",
         target_kl: float | None = None,
+    ) -> None: ...
+
+class PQN(_PQN):
+    """Q-learning by λ-returns of many environments, without replay and target networks.
+
+    Hyperparameters:
+        learning_rate (ScheduleValue, default 'lin_5e-4', ≥ 0): step size of the optimizer
+        n_steps (int, default 32, ≥ 1): steps of each environment in a rollout [steps]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        max_grad_norm (float | None, default 10.0, > 0): bound of the gradient's norm; null: none
+        chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
+            learns from, which divides n_steps; null: the longest up to 32 [steps]
+        reward_model (dict[str, Any] | None, default None): rewards of your own, a `RewardModel`:
+            {_target_: module.Class, …}; null: the environment's
+        q_lambda (float, default 0.65, ≥ 0, ≤ 1): bias (0: one-step targets) against variance (1: n-step
+            returns) of the targets
+        batch_size (int, default 128, ≥ 1): size of a minibatch [steps]
+        n_epochs (int, default 2, ≥ 1): passes over each rollout
+        exploration_fraction (float, default 0.1, > 0, ≤ 1): part of training over which the exploration
+            rate falls
+        exploration_initial_eps (float, default 1.0, ≥ 0, ≤ 1): share of random actions at the start
+        exploration_final_eps (float, default 0.05, ≥ 0, ≤ 1): share of random actions at the end
+        optimizer (str, default 'radam', one of 'adam', 'adamw', 'radam'): optimizer of the network
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: str | EnvConfig | gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | Any = None,
+        learning_rate: ScheduleValue = "lin_5e-4",
+        *,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        verbose: int = 0,
+        tensorboard_log: str | Path | None = None,
+        policy_kwargs: Mapping[str, Any] | None = None,
+        config: PQNConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        n_steps: int = 32,
+        gamma: float = 0.99,
+        max_grad_norm: float | None = 10.0,
+        chunk_length: int | None = None,
+        reward_model: dict[str, Any] | None = None,
+        q_lambda: float = 0.65,
+        batch_size: int = 128,
+        n_epochs: int = 2,
+        exploration_fraction: float = 0.1,
+        exploration_initial_eps: float = 1.0,
+        exploration_final_eps: float = 0.05,
+        optimizer: str = "radam",
     ) -> None: ...
 
 class QRDQN(_QRDQN):

@@ -16,7 +16,7 @@ import torch
 from gymnasium import spaces
 
 import zoo
-from zoo import A2C, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC, CrossQ, make_vec_env
+from zoo import A2C, DDPG, DQN, PPO2, PQN, QRDQN, SAC, TD3, TQC, CrossQ, make_vec_env
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.callback import Callback
 from zoo.algorithms.ppo import PPO2Config
@@ -34,6 +34,7 @@ AGENTS: dict[str, tuple[Any, Any, str, dict[str, Any]]] = {
     "ppo2": (PPO2, SMALL, "CartPole-v1", {}),
     "ppo2_normalized": (PPO2, SMALL, "Pendulum-v1", {"normalize": True}),
     "ppo2_dict": (PPO2, {"encoder": "multi", "features_dim": 16}, "Zoo/IdentityDict-v0", {}),
+    "pqn": (PQN, SMALL, "CartPole-v1", {}),
     "ppo2_image": (PPO2, {"encoder": "cnn", "features_dim": 16}, "Zoo/IdentityImage-v0", {}),
     "a2c_bits": (A2C, SMALL, "Zoo/IdentityMultiBinary-v0", {}),
     "a2c_choices": (A2C, SMALL, "Zoo/IdentityMultiDiscrete-v0", {}),
@@ -49,8 +50,10 @@ AGENTS: dict[str, tuple[Any, Any, str, dict[str, Any]]] = {
 
 def make(name: str, *, n_envs: int = 2, seed: int = 0) -> Algorithm:
     algorithm, policy, env_id, options = AGENTS[name]
-    hyperparameters: dict[str, Any] = {"n_steps": 16} if algorithm in (PPO2, A2C) else {"learning_starts": 20}
-    if algorithm not in (PPO2, A2C):
+    hyperparameters: dict[str, Any] = (
+        {"n_steps": 16} if algorithm in (PPO2, A2C, PQN) else {"learning_starts": 20}
+    )
+    if algorithm not in (PPO2, A2C, PQN):
         hyperparameters |= {"buffer_size": 200, "batch_size": 32}
     if algorithm in (TD3, DDPG):
         hyperparameters |= {"train_freq": 4, "gradient_steps": 4}

@@ -14,7 +14,7 @@ from gymnasium.vector.utils import create_empty_array
 from logged_envs import Logged
 from toy_policies import ChangedObservations
 
-from zoo import ACER, ARS, DDPG, DQN, PPO2, SAC, TD3, TQC, TRPO, CrossQ, DroQ, make_vec_env
+from zoo import ACER, ARS, DDPG, DQN, PPO2, PQN, SAC, TD3, TQC, TRPO, CrossQ, DroQ, make_vec_env
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.core.tensors import join, split
@@ -47,6 +47,8 @@ RUNS: dict[str, Run] = {
         "CartPole-v1",
         {"n_steps": 16, "batch_size": 12, "n_critic_updates": 2, "sub_sampling_factor": 2},
     ),
+    "pqn": (PQN, "CartPole-v1", {"n_steps": 16, "batch_size": 8}),
+    "pqn_lstm": (PQN, "CartPole-v1", {"policy": LSTM, "n_steps": 16, "chunk_length": 4, "batch_size": 16}),
     "dqn_once": (DQN, "CartPole-v1", {**ONCE, "target_update_interval": 50}),
     "dqn_memory": (
         DQN,

@@ -16,7 +16,7 @@ from torch import Tensor, distributions, nn
 from toy_envs import ARM_AND_BITS
 
 import zoo
-from zoo import A2C, ACER, ARS, DDPG, DQN, PPO1, PPO2, QRDQN, SAC, TD3, TQC, TRPO, CrossQ, make_vec_env
+from zoo import A2C, ACER, ARS, DDPG, DQN, PPO1, PPO2, PQN, QRDQN, SAC, TD3, TQC, TRPO, CrossQ, make_vec_env
 from zoo.errors import ZooError
 
 # -- Every algorithm learns from every kind of observation, stored and normalised as it should be ---------
@@ -54,6 +54,7 @@ ALGORITHMS: dict[str, tuple[Any, spaces.Space[Any], dict[str, Any]]] = {
     "ars": (ARS, NUMBERS, {"n_delta": 1, "zero_policy": False}),
     "ppo1": (PPO1, CHOICE, {**SHORT, "batch_size": 8}),
     "trpo": (TRPO, spaces.MultiDiscrete([2, 3]), {"n_steps": 8, "batch_size": 8, "n_critic_updates": 1}),
+    "pqn": (PQN, CHOICE, {**SHORT, "batch_size": 8}),
     "dqn": (DQN, CHOICE, REPLAY),
     "dqn_once": (DQN, CHOICE, {**REPLAY, "optimize_memory_usage": True}),
     "qrdqn": (QRDQN, CHOICE, {**REPLAY, "n_quantiles": 5, "dueling": True}),

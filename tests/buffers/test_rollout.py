@@ -147,7 +147,7 @@ def test_truncations_have_step_env_and_final_obs() -> None:
             buffer.add_truncations(np.array(list(reevaluation)), finals)
     truncations = buffer.truncations()
     assert truncations is not None
-    steps, envs, final_observations, _ = truncations
+    steps, envs, final_observations, _, _ = truncations
     assert steps.tolist() == [0, 2, 2]
     assert envs.tolist() == [1, 0, 3]
     assert final_observations.tolist() == [[5.0], [6.0], [7.0]]

@@ -108,7 +108,7 @@ class OnPolicyAlgorithm(Algorithm):
     """
 
     supported_actions: ClassVar[tuple[type[spaces.Space[Any]], ...]] = ANY_ACTIONS
-    policy_class = ActorCritic
+    policy_class: ClassVar[type[nn.Module]] = ActorCritic
     has_recurrence = True
     search_space: ClassVar[Mapping[str, Any]] = searched(
         Algorithm.search_space,
@@ -236,9 +236,12 @@ class OnPolicyAlgorithm(Algorithm):
             is_cut &= buffer.sizes > sizes
         if np.count_nonzero(is_cut):
             envs, state = np.flatnonzero(is_cut), self.recurrent.array
-            final = transform(lambda array: array[envs], transition.following()["next_observations"])
-            states = None if state is None else state[envs]
-            buffer.add_truncations(envs, self.collector.normalized(final), states)
+            following = transition.following()
+            final = transform(lambda array: array[envs], following["next_observations"])
+            states, masks = (
+                None if each is None else each[envs] for each in (state, following.get("next_action_masks"))
+            )
+            buffer.add_truncations(envs, self.collector.normalized(final), states, masks)
 
     def _acts(self) -> Iterator[Act]:
         """Yield what acts in all environments, anew for each step of a rollout."""
@@ -298,9 +301,11 @@ class OnPolicyAlgorithm(Algorithm):
         return cast(RolloutBatch, {name: torch.cat([part[name] for part in parts]) for name in parts[0]})
 
     def values_of_steps(self) -> Array:
-        """Return the values (n_steps, n_envs) of all observations, by a policy that is not recurrent."""
+        """Return the values (n_steps, n_envs) of all observations."""
         parts = split_rows(self.buffer.rows(), self._rows_at_once)
-        return self.buffer.as_steps(np.concatenate([self.acting.values(part) for part in parts]))
+        return self.buffer.as_steps(
+            np.concatenate([self.acting.values(part, part.get("states")) for part in parts])
+        )
 
     def advantages(self, values: Array, gae_lambda: float) -> Array:
         """Return GAE(λ) for values (n_steps, n_envs), in the same shape; the sum of both is the λ-return.
@@ -313,6 +318,8 @@ class OnPolicyAlgorithm(Algorithm):
             final: dict[str, Arrays] = {"observations": truncations.final_observations}
             if truncations.states is not None:
                 final["states"] = truncations.states
+            if truncations.action_masks is not None:
+                final["action_masks"] = truncations.action_masks
             parts = split_rows(final, self._rows_at_once)
             final_values = np.concatenate([self.acting.values(part, part.get("states")) for part in parts])
             rewards, dones = rewards.copy(), dones.copy()

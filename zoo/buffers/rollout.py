@@ -13,12 +13,13 @@ from zoo.envs.transition import Transition
 
 
 class Truncations(NamedTuple):
-    """Truncated steps of a rollout: indices, final observations, recurrent states after them."""
+    """Truncated steps of a rollout: indices, final observations, recurrent states and masks after them."""
 
     steps: Array
     envs: Array
     final_observations: Arrays
     states: Array | None
+    action_masks: Array | None
 
 
 class RolloutBuffer:
@@ -59,7 +60,7 @@ class RolloutBuffer:
     def start(self) -> None:
         """Begin a new rollout."""
         self.sizes: Array = np.zeros(self.n_envs, np.int64)
-        self._truncations: list[tuple[Array, Array, Arrays, Array | None]] = []
+        self._truncations: list[tuple[Array, Array, Arrays, Array | None, Array | None]] = []
 
     @property
     def is_full(self) -> bool:
@@ -82,21 +83,27 @@ class RolloutBuffer:
         self.sizes[not_full] += 1
 
     def add_truncations(
-        self, env_indices: Array, final_observations: Arrays, states: Array | None = None
+        self,
+        env_indices: Array,
+        final_observations: Arrays,
+        states: Array | None = None,
+        action_masks: Array | None = None,
     ) -> None:
-        """Record truncations of the last step: normalised final observations, recurrent states after it."""
-        self._truncations.append((self.sizes[env_indices] - 1, env_indices, final_observations, states))
+        """Record truncations of the last step: normalised final observations, states and masks after it."""
+        steps = self.sizes[env_indices] - 1
+        self._truncations.append((steps, env_indices, final_observations, states, action_masks))
 
     def truncations(self) -> Truncations | None:
         """Return truncated steps with their final observations, or None."""
         if not self._truncations:
             return None
-        steps, envs, final_observations, states = zip(*self._truncations, strict=True)
+        steps, envs, final_observations, states, masks = zip(*self._truncations, strict=True)
         return Truncations(
             np.concatenate(steps),
             np.concatenate(envs),
             join(list(final_observations)),
             None if states[0] is None else np.concatenate(states),
+            None if masks[0] is None else np.concatenate(masks),
         )
 
     def rows(self) -> dict[str, Arrays]:

@@ -37,7 +37,7 @@ from zoo.policies.continuous import DeterministicActor, LinearPolicy, SquashedAc
 from zoo.policies.distributions import ActionDistribution
 from zoo.policies.encoders import VectorEncoder
 from zoo.policies.networks import ACTIVATION_CLASSES, NORM_EPS, BatchRenorm, Mlp, ResidualBlock, ResidualMlp
-from zoo.policies.q_networks import QNetwork, QuantileNetwork
+from zoo.policies.q_networks import NormalizedQNetwork, QNetwork, QuantileNetwork
 
 CALLS_BEFORE_A_GRAPH = 10
 MOST_GRAPHS = 4
@@ -232,7 +232,7 @@ def action_parameters_in_numpy(policy: Any) -> ArrayFunction | None:
     """
     if type(policy) in _ACTOR_CRITICS and policy.core is None:
         return _chain(policy.encoder, policy.shared, policy.actor, policy.head)
-    if type(policy) in _ACTORS:
+    if type(policy) in _ACTORS or (type(policy) is NormalizedQNetwork and policy.core is None):
         return _chain(policy.encoder, policy.trunk, policy.head)
     if type(policy) not in (QNetwork, QuantileNetwork):
         return None

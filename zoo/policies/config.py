@@ -117,10 +117,10 @@ class PolicyConfig:
         ge=0,
     )
     actor: ActorConfig | None = hyperparameter(
-        None, "fields for the actor alone: {layer_norm: true, …}; not for dqn, qrdqn"
+        None, "fields for the actor alone: {layer_norm: true, …}; not for dqn, qrdqn, pqn"
     )
     critic: CriticConfig | None = hyperparameter(
-        None, "fields for the critic alone: {layer_norm: true, …}; not for dqn, qrdqn, ars"
+        None, "fields for the critic alone: {layer_norm: true, …}; not for dqn, qrdqn, pqn, ars"
     )
     features_dim: int = hyperparameter(512, "width of an image encoder's output", ge=1)
     precision: str = hyperparameter(
@@ -207,6 +207,8 @@ class PolicyConfig:
         for network in ("actor", "critic"):
             if network not in networks and getattr(self, network) is not None:
                 raise ZooError(f"`policy.{network}`: the networks of this algorithm have no {network}")
+        if self.critic_lstm != "separate" and "critic" not in networks:
+            raise ZooError(f"`policy.critic_lstm={self.critic_lstm}`: this algorithm has no critic")
         if self.critic is not None and self.critic.dropout and "dropout" not in networks:
             raise ZooError("`policy.critic.dropout` is for the critics of ddpg, td3, sac, tqc and crossq")
 

@@ -1,17 +1,21 @@
-"""The Q-networks of DQN and QR-DQN: values, or quantiles of the return, of each discrete action."""
+"""The Q-networks of DQN, QR-DQN and PQN: values, or quantiles of the return, of each discrete action."""
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
 from typing import Any
 
 from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.envs.spaces import Space
+from zoo.policies.actor_critic import PolicyInput
 from zoo.policies.config import PolicyConfig
 from zoo.policies.distributions import Categorical
 from zoo.policies.encoders import NatureCnn, default_hidden_sizes, make_encoder
 from zoo.policies.networks import Mlp, layer_sizes, make_trunk, orthogonal
+from zoo.policies.recurrent import make_core
 
 
 class QNetwork(nn.Module):
@@ -92,3 +96,65 @@ class QuantileNetwork(QNetwork):
     def action_values(self, estimates: Tensor) -> Tensor:
         """Return the means of the quantiles (…, actions)."""
         return estimates.mean(-2)
+
+
+class NormalizedQNetwork(nn.Module):
+    """Encoder, recurrent layers if any, hidden layers (64-64 ReLU by default), then the action values.
+
+    There is layer normalisation before each activation, after convolutions too, unless ``policy.norm`` names
+    another one. The value of a state is that of its best valid action.
+    """
+
+    def __init__(self, observation_space: Space, action_space: Space, config: PolicyConfig) -> None:
+        super().__init__()
+        config.check_networks()
+        norm, ortho_init = config.norm or "layer", config.ortho_init is not False
+        config = replace(config, norm=norm, layer_norm=norm == "layer")
+        self.encoder = make_encoder(observation_space, config, ortho_init=ortho_init)
+        if norm == "layer":
+            normalize_convolutions(self.encoder)
+        self.core = make_core(config, self.encoder.features_dim)
+        size = self.encoder.features_dim if self.core is None else self.core.output_size
+        hidden = layer_sizes(config, ("qf",), default_hidden_sizes(self.encoder))["qf"]
+        self.trunk = make_trunk(config, size, hidden, None, "relu")
+        self.head = Categorical(action_space, self.trunk.output_size)
+        if ortho_init:
+            orthogonal(self.trunk)
+            orthogonal(self.head, 1.0)
+
+    @property
+    def state_size(self) -> int:
+        """The size of a row's recurrent state."""
+        return 0 if self.core is None else self.core.state_size
+
+    def initial_state(self, n: int) -> Tensor | None:
+        """Return the recurrent state (n, …) of ``n`` rows at the start of an episode."""
+        return None if self.core is None else self.core.initial_state(n)
+
+    def forward(self, inputs: PolicyInput, state: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Return the action values (…, actions), far below all others if masked, and the next state."""
+        features = self.encoder(inputs["observations"])
+        if self.core is not None:
+            features, state = self.core(features, state, inputs.get("episode_starts"))
+        return self.head.masked(self.head(self.trunk(features)), inputs.get("action_masks")), state
+
+    def action_parameters(
+        self, inputs: PolicyInput, state: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return what `forward` returns."""
+        return self(inputs, state)
+
+    def values(self, inputs: PolicyInput, state: Tensor | None = None) -> Tensor:
+        """Return the largest action values (…)."""
+        return self(inputs, state)[0].amax(-1)
+
+
+def normalize_convolutions(encoder: nn.Module) -> None:
+    """Put layer normalisation, over channels and pixels, after each convolution of Zoo's own encoders."""
+    for cnn in encoder.modules():
+        if isinstance(cnn, NatureCnn):
+            layers = [
+                [layer, nn.GroupNorm(1, layer.out_channels)] if isinstance(layer, nn.Conv2d) else [layer]
+                for layer in cnn.layers
+            ]
+            cnn.layers = nn.Sequential(*itertools.chain.from_iterable(layers))

@@ -151,7 +151,7 @@ class SAC(SeveralCriticsAlgorithm):
             if (value := getattr(config, name)) != none:
                 found = describe(self.action_space)
                 raise ZooError(f"`algo.{name}={value}` is for Box actions, but the env's are {found}")
-        largest = float(self._random_entropy())
+        largest = math.log(self.policy.actor.head.parameter_size)
         entropy = share * largest if isinstance(target, str) else target
         if not 0 <= entropy < largest:
             raise ZooError(
@@ -193,7 +193,8 @@ class SAC(SeveralCriticsAlgorithm):
         ent_coef_loss = torch.zeros_like(ent_coef)
         if self.learns_ent_coef:
             log_ent_coef = self.temperature_updater.module(state)
-            entropy_shortfall = mean_over(log_prob + self._entropy_target(batch), probabilities).detach()
+            entropy_shortfall = log_prob + self._entropy_target(batch, log_prob)
+            entropy_shortfall = mean_over(entropy_shortfall, probabilities).detach()
             # J(α) (equation 18), of log α instead of α as in the authors' code.
             ent_coef_loss = -mean_loss(log_ent_coef() * entropy_shortfall, weights)
             state, _ = self.temperature_updater.step(state, log_ent_coef, ent_coef_loss, learning_rate)
@@ -245,18 +246,13 @@ class SAC(SeveralCriticsAlgorithm):
         log_prob = head.masked(parameters, masks).log_softmax(-1)
         return None, log_prob, log_prob.exp()
 
-    def _entropy_target(self, batch: ReplayBatch) -> float | Tensor:
-        """Return the entropy to aim at, that of discrete actions for each state, (batch, 1)."""
-        masks = batch.get("action_masks")
+    def _entropy_target(self, batch: ReplayBatch, log_prob: Tensor) -> float | Tensor:
+        """Return the entropy to aim at, by states (batch, 1) where these allow different actions."""
+        masks, head = batch.get("action_masks"), self.policy.actor.head
         if masks is None or not isinstance(self.config.target_entropy, str):
             return self.target_entropy
-        return self.target_entropy / self._random_entropy() * self._random_entropy(masks)
-
-    def _random_entropy(self, masks: Tensor | None = None) -> Tensor:
-        """Return the log of how many discrete actions are allowed, (…, 1)."""
-        head: Any = self.policy.actor.head
-        indifferent = torch.zeros(head.parameter_size, device=self.device)
-        return head.entropy(head.masked(indifferent, masks))[..., None]
+        of_random = head.entropy(head.masked(torch.zeros_like(log_prob), masks))
+        return self.target_entropy / math.log(head.parameter_size) * of_random[:, None]
 
     def _soft_targets(
         self,

@@ -418,7 +418,8 @@ class CrossQ(_CrossQ):
         ent_coef (float | str, default 'auto', ≥ 0): weight of the entropy; auto: learned, auto_0.1:
             learned from that value on
         target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
-            minus the action dimensions, auto_0.5: half of that
+            minus the action dimensions, auto_0.5: half of that; with discrete actions a share of
+            log(allowed actions), auto: auto_0.5
         use_sde_at_warmup (bool, default False): gSDE before learning starts too, not random actions
     """
     def __init__(
@@ -664,7 +665,8 @@ class DroQ(_DroQ):
         ent_coef (float | str, default 'auto', ≥ 0): weight of the entropy; auto: learned, auto_0.1:
             learned from that value on
         target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
-            minus the action dimensions, auto_0.5: half of that
+            minus the action dimensions, auto_0.5: half of that; with discrete actions a share of
+            log(allowed actions), auto: auto_0.5
         target_update_interval (int, default 1, ≥ 1): gradient steps between updates of the target
             critics [gradient steps]
         use_sde_at_warmup (bool, default False): gSDE before learning starts too, not random actions
@@ -1306,7 +1308,8 @@ class REDQ(_REDQ):
         ent_coef (float | str, default 'auto', ≥ 0): weight of the entropy; auto: learned, auto_0.1:
             learned from that value on
         target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
-            minus the action dimensions, auto_0.5: half of that
+            minus the action dimensions, auto_0.5: half of that; with discrete actions a share of
+            log(allowed actions), auto: auto_0.5
         target_update_interval (int, default 1, ≥ 1): gradient steps between updates of the target
             critics [gradient steps]
         use_sde_at_warmup (bool, default False): gSDE before learning starts too, not random actions
@@ -1478,7 +1481,8 @@ class SAC(_SAC):
         ent_coef (float | str, default 'auto', ≥ 0): weight of the entropy; auto: learned, auto_0.1:
             learned from that value on
         target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
-            minus the action dimensions, auto_0.5: half of that
+            minus the action dimensions, auto_0.5: half of that; with discrete actions a share of
+            log(allowed actions), auto: auto_0.5
         target_update_interval (int, default 1, ≥ 1): gradient steps between updates of the target
             critics [gradient steps]
         use_sde_at_warmup (bool, default False): gSDE before learning starts too, not random actions
@@ -1581,7 +1585,8 @@ class SimBa(_SimBa):
         ent_coef (float | str, default 'auto_0.01', ≥ 0): weight of the entropy; auto: learned,
             auto_0.1: learned from that value on
         target_entropy (float | str, default 'auto_0.5'): entropy that a learned ent_coef aims at; auto:
-            minus the action dimensions, auto_0.5: half of that
+            minus the action dimensions, auto_0.5: half of that; with discrete actions a share of
+            log(allowed actions), auto: auto_0.5
         target_update_interval (int, default 1, ≥ 1): gradient steps between updates of the target
             critics [gradient steps]
         use_sde_at_warmup (bool, default False): gSDE before learning starts too, not random actions
@@ -1685,7 +1690,8 @@ class SimBaV2(_SimBaV2):
         ent_coef (float | str, default 'auto_0.01', ≥ 0): weight of the entropy; auto: learned,
             auto_0.1: learned from that value on
         target_entropy (float | str, default 'auto_0.5'): entropy that a learned ent_coef aims at; auto:
-            minus the action dimensions, auto_0.5: half of that
+            minus the action dimensions, auto_0.5: half of that; with discrete actions a share of
+            log(allowed actions), auto: auto_0.5
         target_update_interval (int, default 1, ≥ 1): gradient steps between updates of the target
             critics [gradient steps]
         use_sde_at_warmup (bool, default False): gSDE before learning starts too, not random actions
@@ -1879,7 +1885,8 @@ class TQC(_TQC):
         ent_coef (float | str, default 'auto', ≥ 0): weight of the entropy; auto: learned, auto_0.1:
             learned from that value on
         target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
-            minus the action dimensions, auto_0.5: half of that
+            minus the action dimensions, auto_0.5: half of that; with discrete actions a share of
+            log(allowed actions), auto: auto_0.5
         target_update_interval (int, default 1, ≥ 1): gradient steps between updates of the target
             critics [gradient steps]
         use_sde_at_warmup (bool, default False): gSDE before learning starts too, not random actions

@@ -29,7 +29,13 @@ SMALL, TINY = {"net_arch": [32]}, {"net_arch": [8]}
 PPO2_SETTINGS = {"n_steps": 32, "n_minibatches": 2, "n_epochs": 6, "gamma": 0.0, "ent_coef": 0.0}
 QRDQN_SETTINGS = {"train_freq": 64, "gradient_steps": 10, "batch_size": 64, "learning_starts": 200}
 QRDQN_SETTINGS |= {"gamma": 0.25, "target_update_interval": 256, "buffer_size": 10_000, "n_quantiles": 5}
-SETTINGS = {PPO2: PPO2_SETTINGS, QRDQN: {**QRDQN_SETTINGS, "exploration_fraction": 0.3}}
+SAC_SETTINGS = {"train_freq": 64, "gradient_steps": 16, "batch_size": 64, "learning_starts": 200}
+SAC_SETTINGS |= {"gamma": 0.25, "tau": 0.1, "ent_coef": "auto_0.1", "target_entropy": "auto_0.1"}
+SETTINGS = {
+    PPO2: PPO2_SETTINGS,
+    QRDQN: {**QRDQN_SETTINGS, "exploration_fraction": 0.3},
+    SAC: SAC_SETTINGS,
+}
 
 
 def score(algorithm: Any, env_id: str, n_steps: int, *, mask_actions: bool = True) -> float:
@@ -40,7 +46,7 @@ def score(algorithm: Any, env_id: str, n_steps: int, *, mask_actions: bool = Tru
     return evaluate(model.learn(n_steps), others, 24, seed=1).mean
 
 
-@pytest.mark.parametrize("algorithm", [PPO2, QRDQN])
+@pytest.mark.parametrize("algorithm", [PPO2, QRDQN, SAC])
 def test_masked_env_is_solved_with_masks_alone(algorithm: Any) -> None:
     """20 steps pay 1 at best; blind to the masks, half of them end it, so hardly more than 1 is collected."""
     assert score(algorithm, "Zoo/Masked-v0", 8_000) > 18.5
@@ -82,7 +88,7 @@ def allowed(observations: Any) -> Any:
     return mask
 
 
-@pytest.mark.parametrize(("algorithm", "optimize"), [(DQN, False), (QRDQN, True)])
+@pytest.mark.parametrize(("algorithm", "optimize"), [(DQN, False), (QRDQN, True), (SAC, True)])
 def test_masks_match_observations_in_every_buffer(algorithm: Any, optimize: bool) -> None:
     """Also where goals are replaced, steps are summed and drawn by priority, and episodes are cut short."""
     memory = {"n_step": 3, "hindsight": {}, "prioritized": {}}

@@ -360,6 +360,7 @@ COMPILED_RUNS: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "ppo2": (PPO2, "Pendulum-v1", {**ON_POLICY, "target_kl": 0.5}),
     "qrdqn": (zoo.QRDQN, "CartPole-v1", {**LEARNING, "target_update_interval": 24, "n_quantiles": 5}),
     "sac": (SAC, "Pendulum-v1", {**LEARNING, "target_update_interval": 3}),
+    "sac_choices": (SAC, "CartPole-v1", {**LEARNING, "policy_delay": 2}),
     "sac_dropout": (SAC, "Pendulum-v1", {**LEARNING, "policy": DROPOUT}),
     "sac_batch_norm": (SAC, "Pendulum-v1", {**LEARNING, "policy": BATCH_NORM}),
     "crossq": (

@@ -60,6 +60,8 @@ ALGORITHMS: dict[str, tuple[Any, spaces.Space[Any], dict[str, Any]]] = {
     "qrdqn": (QRDQN, CHOICE, {**REPLAY, "n_quantiles": 5, "dueling": True}),
     "ddpg": (DDPG, NUMBERS, {**REPLAY, **UNITS, "gradient_steps": 2}),
     "sac": (SAC, NUMBERS, REPLAY),
+    "sac_choice": (SAC, CHOICE, REPLAY),
+    "sac_choices": (SAC, spaces.MultiDiscrete([2, 3], start=[1, 0]), REPLAY),
     "td3": (TD3, NUMBERS, {**REPLAY, "gradient_steps": 3}),
     "tqc": (TQC, NUMBERS, REPLAY),
     "crossq": (CrossQ, NUMBERS, REPLAY),
@@ -92,6 +94,7 @@ CELLS = [
     *(("ppo2", kind, "same_step") for kind in KINDS),
     *(("dqn_once", kind, "next_step") for kind in ("table", "double", "number", "image")),
     *(("sac", kind, "same_step") for kind in ("single", "whole", "numbers", "bits", "flat_image")),
+    ("sac_choices", "image", "same_step"),
     *((name, "dict", "next_step") for name in ALGORITHMS),
 ]
 

@@ -88,6 +88,8 @@ CASES = {
         f"{algo} of a choice": (algo, VECTOR, ACTIONS["choice"]) for algo in ("dqn", "qrdqn", "ppo2", "acktr")
     },
     **{f"ppo2 of {name}": ("ppo2", VECTOR, space) for name, space in ACTIONS.items()},
+    "sac of a choice": ("sac", VECTOR, ACTIONS["choice"]),
+    "sac of choices": ("sac", VECTOR, ACTIONS["choices"]),
     "sac of whole numbers": ("sac", VECTOR, ACTIONS["whole numbers"]),
     "acer of a choice": ("acer", VECTOR, ACTIONS["choice"]),
     "acer of numbers": ("acer", VECTOR, NUMBERS),

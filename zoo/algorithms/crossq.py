@@ -58,6 +58,7 @@ class CrossQ(SAC):
     """Soft actor-critic with batch renormalisation and no targets, with SB3-Contrib's values."""
 
     name = "crossq"
+    supported_actions = (spaces.Box,)
     config_class = CrossQConfig
     policy_class = CrossQPolicy
     targets_of: ClassVar[dict[str, str]] = {}
@@ -72,7 +73,7 @@ class CrossQ(SAC):
 
         Targets are constants, but the batch statistics that they share with the values have gradients.
         """
-        next_actions, weighted_log_prob = self._next_actions(state, batch)
+        next_actions, weighted_log_prob, _ = self._next_actions(state, batch)
         for_targets, for_critics, _ = critic_passes(batch)
         both = critics(
             joined(batch["observations"], batch["next_observations"]),

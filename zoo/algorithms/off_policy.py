@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -368,7 +369,7 @@ class OffPolicyAlgorithm(Algorithm):
 class ContinuousAlgorithm(OffPolicyAlgorithm):
     """Has an actor, whose actions are numbers in [−1, 1], and critics that value them."""
 
-    supported_actions = (spaces.Box,)
+    supported_actions: ClassVar[tuple[type[spaces.Space[Any]], ...]] = (spaces.Box,)
     scales_actions = True
     search_space = searched(
         OffPolicyAlgorithm.search_space,
@@ -411,7 +412,7 @@ class ContinuousAlgorithm(OffPolicyAlgorithm):
         return StochasticExploration(self.acting, self._action_noise(), self.config.random_exploration)
 
     def _action_noise(self) -> NormalNoise | None:
-        return make_action_noise(self.config.action_noise, self.action_adapter.spec.shape[0])
+        return make_action_noise(self.config.action_noise, math.prod(self.action_adapter.spec.shape))
 
 
 class SeveralCriticsAlgorithm(ContinuousAlgorithm):

@@ -2,6 +2,10 @@
 
 The actor seeks reward and entropy at once; the smaller of several critics keeps it from exploiting their
 errors; the weight of the entropy is learned so that the policy keeps a wanted amount of randomness.
+
+Of discrete actions (Christodoulou 2019, https://arxiv.org/abs/1910.07207) the critics value all at once, so
+that expectations over the policy's actions are sums instead of samples. MultiDiscrete actions are one choice
+among all their combinations.
 """
 
 from __future__ import annotations
@@ -29,12 +33,15 @@ from zoo.algorithms.off_policy import (
     with_hindsight,
 )
 from zoo.config.fields import hyperparameter
+from zoo.envs.spaces import describe
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Parameters, Updater
 from zoo.optim.update_runner import Rates, State, StepResult, tree_row
 from zoo.policies.config import PolicyConfig
 from zoo.policies.continuous import (
     OFF_POLICY_WIDTHS,
+    Actor,
+    DiscreteActor,
     LogEntropyCoefficient,
     SquashedActor,
     make_critics,
@@ -54,13 +61,18 @@ class SACConfig(SdeConfig, SeveralCriticsConfig):
     )
     target_entropy: float | str = hyperparameter(
         "auto",
-        "entropy that a learned ent_coef aims at; auto: minus the action dimensions, auto_0.5: half of that",
+        "entropy that a learned ent_coef aims at; auto: minus the action dimensions, auto_0.5: half of that;"
+        " with discrete actions a share of log(allowed actions), auto: auto_0.5",
         is_finite=True,
     )
     target_update_interval: int = hyperparameter(
         1, "gradient steps between updates of the target critics", unit="gradient steps", ge=1
     )
     use_sde_at_warmup: bool = hyperparameter(False, "gSDE before learning starts too, not random actions")
+
+
+DISCRETE_SHARE = 0.5
+"""The entropy that discrete actions aim at, as a share of what uniformly random ones have."""
 
 
 class SACPolicy(nn.Module):
@@ -83,7 +95,11 @@ class SACPolicy(nn.Module):
     ) -> None:
         super().__init__()
         spaces_and_config = observation_space, action_space, config
-        self.actor = SquashedActor(*spaces_and_config, use_sde=use_sde, widths=self.actor_widths)
+        self.actor: Actor
+        if isinstance(action_space, spaces.Box):
+            self.actor = SquashedActor(*spaces_and_config, use_sde=use_sde, widths=self.actor_widths)
+        else:
+            self.actor = DiscreteActor(*spaces_and_config, widths=self.actor_widths)
         self.critics = make_critics(*spaces_and_config, n_critics, n_atoms, self.critic_widths)
         self.temperature = LogEntropyCoefficient(ent_coef)
 
@@ -93,6 +109,11 @@ class SAC(SeveralCriticsAlgorithm):
 
     name = "sac"
     config_class = SACConfig
+    supported_actions: ClassVar[tuple[type[spaces.Space[Any]], ...]] = (
+        spaces.Box,
+        spaces.Discrete,
+        spaces.MultiDiscrete,
+    )
     targets_of: ClassVar[dict[str, str]] = {"target": "critics"}
     policy_class: ClassVar[type[nn.Module]] = SACPolicy
     loss_factor = 0.5  # J_Q (equation 5)
@@ -105,16 +126,39 @@ class SAC(SeveralCriticsAlgorithm):
         sde = sde_options(self.config.use_sde, self.action_space)
         return {**super()._policy_options(), "ent_coef": start, **sde}
 
+    @property
+    def is_discrete(self) -> bool:
+        """Whether the actions are choices."""
+        return not isinstance(self.action_space, spaces.Box)
+
     def _make_state(self) -> State:
-        target = self.config.target_entropy
-        if isinstance(target, str):
-            target = -self.action_adapter.spec.shape[0] * _after_auto("target_entropy", target)
-        self.target_entropy = target
+        self.target_entropy = self._target_entropy()
         policy = self.policy
         self.actor_updater = Updater(Parameters("actor", policy.actor), self._make_optimizer())
         self.critics_updater = Updater(Parameters("critics", policy.critics), self._make_optimizer())
         self.temperature_updater = Updater(Parameters("temperature", policy.temperature), Adam())
         return self._initial_state(self.actor_updater, self.critics_updater, self.temperature_updater)
+
+    def _target_entropy(self) -> float:
+        """Return the entropy to aim at, where all actions are allowed. Raises `ZooError`."""
+        config, target, share = self.config, self.config.target_entropy, 1.0
+        if isinstance(target, str):
+            is_default = self.is_discrete and target == "auto"
+            share = DISCRETE_SHARE if is_default else _after_auto("target_entropy", target)
+        if not self.is_discrete:
+            return -share * self.action_adapter.spec.shape[0] if isinstance(target, str) else target
+        for name, none in (("critic_loss", "mse"), ("action_noise", None)):
+            if (value := getattr(config, name)) != none:
+                found = describe(self.action_space)
+                raise ZooError(f"`algo.{name}={value}` is for Box actions, but the env's are {found}")
+        largest = math.log(self.policy.actor.head.parameter_size)
+        entropy = share * largest if isinstance(target, str) else target
+        if not 0 <= entropy < largest:
+            raise ZooError(
+                f"`algo.target_entropy={target}`: expected auto_SHARE with a share below 1, or a number from"
+                f" 0 to less than {largest:.3g}, the entropy of random actions"
+            )
+        return entropy
 
     def _make_exploration(self) -> Exploration:
         if not self.config.use_sde:
@@ -124,13 +168,11 @@ class SAC(SeveralCriticsAlgorithm):
         return StochasticExploration(*parts, sde_sample_freq=freq, sde_at_warmup=at_warmup)
 
     def _learn_from(self, batches: ReplayBatch, n_steps: int) -> Mapping[str, Tensor]:
-        shape = (n_steps, 2, self.config.batch_size, *self.action_adapter.spec.shape)
-        samples = {
-            **batches,
-            **self._critic_noise(n_steps),
-            "noise": self._tensors(self.rng.standard_normal(shape, dtype=np.float32)),
-            **self._target_draws(n_steps),
-        }
+        samples = {**batches, **self._critic_noise(n_steps)}
+        if not self.is_discrete:
+            shape = (n_steps, 2, self.config.batch_size, *self.action_adapter.spec.shape)
+            samples["noise"] = self._tensors(self.rng.standard_normal(shape, dtype=np.float32))
+        samples |= self._target_draws(n_steps)
         if self.targets_of:
             updates = self.n_updates + 1 + np.arange(n_steps)
             tau = np.where(updates % self.config.target_update_interval == 0, self.config.tau, 0.0)
@@ -147,11 +189,12 @@ class SAC(SeveralCriticsAlgorithm):
         observations, weights = batch["observations"], batch.get("weights")
         ent_coef = self.temperature_updater.functional(state)().exp()
         actor = self.actor_updater.module(state)
-        actions, log_prob = self.policy.actor.head.rsample(actor(observations), batch["noise"][0])
+        actions, log_prob, probabilities = self._policy_actions(actor(observations), batch, 0)
         ent_coef_loss = torch.zeros_like(ent_coef)
         if self.learns_ent_coef:
             log_ent_coef = self.temperature_updater.module(state)
-            entropy_shortfall = log_prob.detach() + self.target_entropy
+            entropy_shortfall = log_prob + self._entropy_target(batch, log_prob)
+            entropy_shortfall = mean_over(entropy_shortfall, probabilities).detach()
             # J(α) (equation 18), of log α instead of α as in the authors' code.
             ent_coef_loss = -mean_loss(log_ent_coef() * entropy_shortfall, weights)
             state, _ = self.temperature_updater.step(state, log_ent_coef, ent_coef_loss, learning_rate)
@@ -159,7 +202,8 @@ class SAC(SeveralCriticsAlgorithm):
         with self.policy_mode.evaluation() if self.has_batch_norm else nullcontext():
             critics = self.critics_updater.functional(state)
             values = critics(observations, actions, **critic_passes(batch)[2])
-        actor_loss = mean_loss(ent_coef * log_prob - self._actor_values(values), weights)  # J_π (equation 9)
+        losses = mean_over(ent_coef * log_prob - self._actor_values(values), probabilities)
+        actor_loss = mean_loss(losses, weights)  # J_π (equation 9)
         actor_rate = rates.get("actor_learning_rate", learning_rate)
         state, _ = self.actor_updater.step(state, actor, actor_loss, actor_rate)
         metrics |= {
@@ -174,26 +218,55 @@ class SAC(SeveralCriticsAlgorithm):
 
     def targets(self, state: State, batch: ReplayBatch) -> Tensor:
         """Return r + γ·(min Q_target(s′, a′) − α·log π(a′|s′)), (batch,) (equations 3 and 5)."""
-        next_actions, log_prob = self._next_actions(state, batch)
+        next_actions, weighted_log_prob, probabilities = self._next_actions(state, batch)
         with self.policy_mode.evaluation():
             target = self.critics_updater.functional(state, "target")
             values = target(batch["next_observations"], next_actions, **critic_passes(batch)[0])
-        return self._soft_targets(batch, values, log_prob)
+        return self._soft_targets(batch, values, weighted_log_prob, probabilities)
 
-    def _next_actions(self, state: State, batch: ReplayBatch) -> tuple[Tensor, Tensor]:
-        """Return an action of the policy for each next state, and log π(a′|s′) times α, (batch,)."""
+    def _next_actions(self, state: State, batch: ReplayBatch) -> tuple[Tensor | None, Tensor, Tensor | None]:
+        """Return `_policy_actions` for the next states, with α·log π(a′|s′) instead of log π(a′|s′)."""
         ent_coef = self.temperature_updater.functional(state)().exp()
         with self.policy_mode.evaluation():
             parameters = self.actor_updater.functional(state)(batch["next_observations"])
-            actions, log_prob = self.policy.actor.head.rsample(parameters, batch["noise"][1])
-        return actions, ent_coef * log_prob
+            actions, log_prob, probabilities = self._policy_actions(parameters, batch, 1)
+        return actions, ent_coef * log_prob, probabilities
 
-    def _soft_targets(self, batch: ReplayBatch, values: Tensor, weighted_log_prob: Tensor) -> Tensor:
+    def _policy_actions(
+        self, parameters: Tensor, batch: ReplayBatch, when: int
+    ) -> tuple[Tensor | None, Tensor, Tensor | None]:
+        """Return an action for each state (0: of the batch, 1: next), log π(a|s) (batch,), and None.
+
+        Of discrete actions return None for all of them, log π(a|s) and π(a|s), (batch, actions) each.
+        """
+        head: Any = self.policy.actor.head
+        if not self.is_discrete:
+            return *head.rsample(parameters, batch["noise"][when]), None
+        masks = batch.get("next_action_masks" if when else "action_masks")
+        log_prob = head.masked(parameters, masks).log_softmax(-1)
+        return None, log_prob, log_prob.exp()
+
+    def _entropy_target(self, batch: ReplayBatch, log_prob: Tensor) -> float | Tensor:
+        """Return the entropy to aim at, by states (batch, 1) where these allow different actions."""
+        masks, head = batch.get("action_masks"), self.policy.actor.head
+        if masks is None or not isinstance(self.config.target_entropy, str):
+            return self.target_entropy
+        of_random = head.entropy(head.masked(torch.zeros_like(log_prob), masks))
+        return self.target_entropy / math.log(head.parameter_size) * of_random[:, None]
+
+    def _soft_targets(
+        self,
+        batch: ReplayBatch,
+        values: Tensor,
+        weighted_log_prob: Tensor,
+        probabilities: Tensor | None = None,
+    ) -> Tensor:
         """Return the targets of next values (critics, batch, …)."""
         values = chosen_critics(values, batch)
         if self.distribution is not None:
             return self._distribution_targets(batch, values, weighted_log_prob[:, None])
-        return self._bootstrapped(batch, self._soft_values(values, weighted_log_prob))
+        values = mean_over(self._soft_values(values, weighted_log_prob), probabilities)
+        return self._bootstrapped(batch, values)
 
     # What the critics' values (critics, batch) mean: all that differs where these are distributions.
 
@@ -214,6 +287,11 @@ class HerSAC(SAC):
     of_preset = "her_sac"
     usual_replay = HINDSIGHT
     search_space = with_hindsight(SAC)
+
+
+def mean_over(values: Tensor, probabilities: Tensor | None) -> Tensor:
+    """Return the mean of values (batch, actions) over actions, or values of one action as they are."""
+    return values if probabilities is None else (probabilities * values).sum(-1)
 
 
 def _entropy_coefficient(value: float | str) -> tuple[float, bool]:

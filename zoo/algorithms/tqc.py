@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from gymnasium import spaces
 from torch import Tensor
 
 from zoo.algorithms.off_policy import HINDSIGHT, with_hindsight
@@ -62,6 +63,7 @@ class TQC(SAC):
     """Soft actor-critic with truncated quantile critics, with SB3-Contrib's values."""
 
     name = "tqc"
+    supported_actions = (spaces.Box,)
     config_class = TQCConfig
     search_space = searched(
         SAC.search_space,

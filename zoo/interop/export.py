@@ -37,6 +37,7 @@ from zoo.policies.distributions import (
     Bernoulli,
     CompositeDistribution,
     DiscreteDistribution,
+    JointCategorical,
     MultiCategorical,
     TanhGaussian,
 )
@@ -266,6 +267,8 @@ def _mode(head: ActionDistribution, parameters: Tensor) -> Tensor:
     """`ActionDistribution.mode` in operations that can be exported."""
     if isinstance(head, MultiCategorical):
         return torch.stack([parameters[..., part].argmax(-1) for part in head.slices], dim=-1)
+    if isinstance(head, JointCategorical):
+        return torch.stack(head.choices(parameters.argmax(-1)), dim=-1)
     if isinstance(head, Bernoulli):
         return (parameters > 0).to(torch.int8)
     if isinstance(head, TanhGaussian):

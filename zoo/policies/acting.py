@@ -33,7 +33,7 @@ from zoo.optim.optimizers import Parameters
 from zoo.optim.update_runner import tree_signature
 from zoo.policies import distributions as heads
 from zoo.policies.actor_critic import ActionValuePolicy, ActorCritic, PolicyInput, StochasticDuelingPolicy
-from zoo.policies.continuous import DeterministicActor, LinearPolicy, SquashedActor
+from zoo.policies.continuous import DeterministicActor, DiscreteActor, LinearPolicy, SquashedActor
 from zoo.policies.distributions import ActionDistribution
 from zoo.policies.encoders import VectorEncoder
 from zoo.policies.networks import ACTIVATION_CLASSES, NORM_EPS, BatchRenorm, Mlp, ResidualBlock, ResidualMlp
@@ -216,8 +216,8 @@ _ZERO = np.zeros((), np.float32)
 """0 as an array: NumPy would make one of a Python number at every call."""
 
 _ACTOR_CRITICS = (ActorCritic, ActionValuePolicy, StochasticDuelingPolicy)
-_ACTORS = (SquashedActor, DeterministicActor, LinearPolicy)
-_LOGIT_HEADS = (heads.Categorical, heads.MultiCategorical, heads.Bernoulli)
+_ACTORS = (SquashedActor, DiscreteActor, DeterministicActor, LinearPolicy)
+_LOGIT_HEADS = (heads.Categorical, heads.JointCategorical, heads.MultiCategorical, heads.Bernoulli)
 _KNOWN = {
     *(VectorEncoder, Mlp, ResidualMlp, ResidualBlock, nn.Linear, nn.LayerNorm, BatchRenorm, nn.Identity),
     *(nn.Tanh, nn.ReLU, *_LOGIT_HEADS),

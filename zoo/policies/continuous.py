@@ -1,4 +1,4 @@
-"""Actors and critics of continuous actions (SAC, TD3, DDPG, TQC), and the policy that ARS searches."""
+"""Actors and critics (SAC, TD3, DDPG, TQC), and the policy that ARS searches."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
 from zoo.policies.distributions import (
     ActionDistribution,
+    Categorical,
     Deterministic,
     SquashedGaussian,
     SquashedStateDependentGaussian,
     TanhGaussian,
     UnboundedDeterministic,
+    gather,
     make_distribution,
+    make_single_choice,
 )
 from zoo.policies.encoders import default_hidden_sizes, make_encoder
 from zoo.policies.networks import keep_unit_norm, layer_sizes, make_trunk, orthogonal, uniform
@@ -88,6 +91,22 @@ class SquashedActor(Actor):
         if use_sde:
             make = partial(SquashedStateDependentGaussian, action_space, config=config, off_policy=True)
         super().__init__(observation_space, config, make, widths)
+
+
+class DiscreteActor(Actor):
+    """The actor of SAC where actions are choices: logits of all of them."""
+
+    head: Categorical
+
+    def __init__(
+        self,
+        observation_space: Space,
+        action_space: Space,
+        config: PolicyConfig,
+        *,
+        widths: Sequence[int] = OFF_POLICY_WIDTHS,
+    ) -> None:
+        super().__init__(observation_space, config, partial(make_single_choice, action_space), widths)
 
 
 class DeterministicActor(Actor):
@@ -198,7 +217,9 @@ class ContinuousCritics(nn.Module):
         if self.dropout and config.block != "plain":
             raise ZooError("`policy.critic.dropout` needs plain hidden layers: policy.critic.block=plain")
         self.encoder = make_encoder(observation_space, config, ortho_init=bool(config.ortho_init))
-        size = self.encoder.features_dim + math.prod(action_space.shape or ())
+        size = self.encoder.features_dim
+        if isinstance(action_space, spaces.Box):
+            size += math.prod(action_space.shape)
         hidden = layer_sizes(config, ("pi", "qf"), list(widths))["qf"]
         self.critics = nn.ModuleList(
             make_trunk(config, size, hidden, n_outputs, "relu") for _ in range(n_critics)
@@ -217,10 +238,12 @@ class ContinuousCritics(nn.Module):
         return self.outputs(observations, actions, first, noise).squeeze(-1)
 
     def outputs(
-        self, observations: Any, actions: Tensor, first: int | None = None, noise: Tensor | None = None
+        self, observations: Any, actions: Tensor | None, first: int | None = None, noise: Tensor | None = None
     ) -> Tensor:
-        """Return the outputs (critics, …, ``n_outputs``) for each pair."""
-        pairs = torch.cat([self.encoder(observations), actions], dim=-1)
+        """Return the outputs (critics, …, ``n_outputs``) for each pair, or for observations alone."""
+        pairs = self.encoder(observations)
+        if actions is not None:
+            pairs = torch.cat([pairs, actions], dim=-1)
         critics: list[Any] = list(self.critics)
         if noise is None:
             return torch.stack([critic(pairs) for critic in critics[:first]])
@@ -239,6 +262,29 @@ class DistributionalCritics(ContinuousCritics):
         return self.outputs(observations, actions, first, noise)
 
 
+class DiscreteCritics(ContinuousCritics):
+    """Several Q-networks of the same form, which give the values of all discrete actions."""
+
+    def __init__(
+        self, observation_space: Space, action_space: Space, config: PolicyConfig, **options: Any
+    ) -> None:
+        head = make_single_choice(action_space, None)
+        options |= {"n_outputs": head.parameter_size}
+        super().__init__(observation_space, action_space, config, **options)
+        self.head = head
+
+    def forward(
+        self,
+        observations: Any,
+        actions: Tensor | None = None,
+        first: int | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        """Return the values of these actions, (critics, …), or without any of all, (critics, …, actions)."""
+        values = self.outputs(observations, None, first, noise)
+        return values if actions is None else gather(values, self.head.index(actions))
+
+
 def make_critics(
     observation_space: Space,
     action_space: Space,
@@ -249,6 +295,8 @@ def make_critics(
 ) -> ContinuousCritics:
     """Return critics of values, or with ``n_outputs`` of distributions."""
     options: dict[str, Any] = {"n_critics": n_critics, "widths": widths}
+    if not isinstance(action_space, spaces.Box):
+        return DiscreteCritics(observation_space, action_space, config, **options)
     if n_outputs is None:
         return ContinuousCritics(observation_space, action_space, config, **options)
     return DistributionalCritics(observation_space, action_space, config, n_outputs=n_outputs, **options)

@@ -173,7 +173,7 @@ class Categorical(DiscreteDistribution):
     def mode(self, parameters: Array) -> Array:
         return parameters.argmax(-1)
 
-    def describe(self, parameters: Array) -> Array:
+    def describe(self, parameters: Array) -> Any:
         """Return the probabilities (…, n)."""
         return softmax(parameters)
 
@@ -181,7 +181,63 @@ class Categorical(DiscreteDistribution):
         return (F.log_softmax(parameters, dim=-1),)
 
     def _select(self, log_probs: Sequence[Tensor], actions: Tensor) -> Tensor:
-        return gather(log_probs[0], actions)
+        return gather(log_probs[0], self.index(actions))
+
+    def index(self, actions: Tensor) -> Tensor:
+        """Return the logits' places (…) of actions."""
+        return actions
+
+
+MOST_COMBINATIONS = 10_000
+
+
+class JointCategorical(Categorical):
+    """Several choices as one out of all their combinations, of which the last choice varies fastest.
+
+    Masks are those of the choices, side by side. Raises `ZooError` for too many combinations.
+    """
+
+    def __init__(self, space: spaces.MultiDiscrete, features_dim: int | None) -> None:
+        sizes = choice_sizes(space)
+        n = math.prod(sizes)
+        if n > MOST_COMBINATIONS:
+            raise ZooError(
+                f"the env's actions {space} have {n:,} combinations, of which sac values each: at most"
+                f" {MOST_COMBINATIONS:,}; ppo2 takes more"
+            )
+        super().__init__(spaces.Discrete(n), features_dim)
+        self.choice_sizes = sizes
+        self.strides = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+
+    def _masked(self, parameters: Any, masks: Any) -> Any:
+        first, *others = split(masks, list(self.choice_sizes))
+        for mask in others:
+            pairs = first[..., :, None] & mask[..., None, :]
+            first = pairs.reshape(*pairs.shape[:-2], -1)
+        return where(first, parameters, INVALID)
+
+    def choices(self, index: Any) -> list[Any]:
+        """Return the choices (…) that make these combinations, the inverse of `index`; tensors or arrays."""
+        return [index // stride % n for stride, n in zip(self.strides, self.choice_sizes, strict=True)]
+
+    def index(self, actions: Tensor) -> Tensor:
+        return (actions * actions.new_tensor(self.strides)).sum(-1)
+
+    def mode(self, parameters: Array) -> Array:
+        return np.stack(self.choices(parameters.argmax(-1)), axis=-1)
+
+    def describe(self, parameters: Array) -> list[Array]:
+        """Return a list of probabilities (…, n), one array for each choice."""
+        joint = softmax(parameters).reshape(*parameters.shape[:-1], *self.choice_sizes)
+        axes = range(-len(self.choice_sizes), 0)
+        return [joint.sum(tuple(other for other in axes if other != axis)) for axis in axes]
+
+
+def make_single_choice(space: Space, features_dim: int | None) -> Categorical:
+    """Return the head of one choice among all actions of a Discrete or MultiDiscrete space."""
+    if isinstance(space, spaces.MultiDiscrete):
+        return JointCategorical(space, features_dim)
+    return Categorical(space, features_dim)
 
 
 class MultiCategorical(DiscreteDistribution):

@@ -69,10 +69,9 @@ class Exploration(ABC):
     def random(self, inputs: PolicyInput, rng: np.random.Generator) -> Arrays:
         """Return uniformly random actions; valid ones where ``inputs`` has masks."""
         masks, n, head = inputs.get("action_masks"), n_rows(inputs), self.acting.head
-        if masks is None and isinstance(head, Categorical):
+        if masks is None and isinstance(head, Categorical) and len(head.choice_sizes) == 1:
             return rng.integers(head.parameter_size, size=n)
-        if masks is None:
-            assert isinstance(head, Gaussian | Deterministic)
+        if isinstance(head, Gaussian | Deterministic):
             return rng.uniform(-1.0, 1.0, (n, head.n_actions)).astype(np.float32)
         indifferent = np.zeros((n, head.parameter_size), np.float32)
         return head.sample(head.masked(indifferent, masks), head.noise(rng, (n,)))
@@ -117,7 +116,7 @@ class EpsilonGreedy(Exploration):
 
 
 class StochasticExploration(Exploration):
-    """Actions in [−1, 1] that the policy draws itself, with ``noise`` added, and some random ones instead.
+    """Actions that the policy draws itself, those of Box with ``noise`` added, and some random ones instead.
 
     With ``sde_sample_freq`` the policy's own noise is state-dependent: its weights are held for so many steps
     (-1: for a whole collection); with ``sde_at_warmup`` it takes the place of random actions.
@@ -152,7 +151,7 @@ class StochasticExploration(Exploration):
         if self.noise is not None:
             actions = (actions + self.noise.draw(rng, n)).clip(-1.0, 1.0)
         if self.random_share > 0:
-            is_random = rng.random((n, 1)) < self.random_share
+            is_random = rng.random((n, *[1] * (actions.ndim - 1))) < self.random_share
             actions = np.where(is_random, self.random(inputs, rng), actions)
         return actions, state
 

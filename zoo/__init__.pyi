@@ -26,6 +26,7 @@ from zoo.algorithms.ddpg import HerDDPG as _HerDDPG
 from zoo.algorithms.dqn import DQN as _DQN
 from zoo.algorithms.dqn import DQNConfig
 from zoo.algorithms.dqn import HerDQN as _HerDQN
+from zoo.algorithms.on_policy import RNDConfig
 from zoo.algorithms.ppo import PPO as _PPO
 from zoo.algorithms.ppo import PPO1 as _PPO1
 from zoo.algorithms.ppo import PPO2 as _PPO2
@@ -112,6 +113,7 @@ class A2C(_A2C):
             learns from, which divides n_steps; null: the longest up to 32 [steps]
         reward_model (dict[str, Any] | None, default None): rewards of your own, a `RewardModel`:
             {_target_: module.Class, …}; null: the environment's
+        intrinsic (RNDConfig | None, default None): rewards for exploring; `intrinsic=rnd` sets it
         gae_lambda (float, default 1.0, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
             n-step returns
         normalize_advantage (bool, default False): standardise the advantages of each batch that is
@@ -149,6 +151,7 @@ class A2C(_A2C):
         max_grad_norm: float | None = 0.5,
         chunk_length: int | None = None,
         reward_model: dict[str, Any] | None = None,
+        intrinsic: RNDConfig | None = None,
         gae_lambda: float = 1.0,
         normalize_advantage: bool = False,
         ent_coef: float = 0.01,
@@ -230,6 +233,7 @@ class ACKTR(_ACKTR):
             learns from, which divides n_steps; null: the longest up to 32 [steps]
         reward_model (dict[str, Any] | None, default None): rewards of your own, a `RewardModel`:
             {_target_: module.Class, …}; null: the environment's
+        intrinsic (RNDConfig | None, default None): rewards for exploring; `intrinsic=rnd` sets it
         gae_lambda (float, default 1.0, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
             n-step returns
         normalize_advantage (bool | None, default None): standardise the advantages of each rollout;
@@ -270,6 +274,7 @@ class ACKTR(_ACKTR):
         max_grad_norm: float | None = 0.5,
         chunk_length: int | None = None,
         reward_model: dict[str, Any] | None = None,
+        intrinsic: RNDConfig | None = None,
         gae_lambda: float = 1.0,
         normalize_advantage: bool | None = None,
         ent_coef: float = 0.01,
@@ -949,6 +954,7 @@ class PPO(_PPO):
             learns from, which divides n_steps; null: the longest up to 32 [steps]
         reward_model (dict[str, Any] | None, default None): rewards of your own, a `RewardModel`:
             {_target_: module.Class, …}; null: the environment's
+        intrinsic (RNDConfig | None, default None): rewards for exploring; `intrinsic=rnd` sets it
         gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
             n-step returns
         normalize_advantage (bool, default True): standardise the advantages of each batch that is
@@ -962,6 +968,10 @@ class PPO(_PPO):
         clip_range (ScheduleValue, default 0.2, > 0): change of an action's probability ratio beyond
             which nothing is gained
         adam_eps (float, default 1e-05, > 0): Adam's epsilon
+        desired_kl (float | None, default None, > 0): adapt the learning rate to this KL divergence from
+            the old policy, often 0.01; null: off
+        rpo_alpha (float, default 0.0, ≥ 0): half width of uniform noise on the means of Box actions, in
+            updates only (RPO); more explores longer, often 0.5, 0.01 for MuJoCo; 0: none
         batch_size (int | None, default 64, ≥ 2): size of a minibatch; null: n_minibatches decides
             [steps]
         n_minibatches (int, default 4, ≥ 1): minibatches an epoch, if batch_size is null
@@ -992,6 +1002,7 @@ class PPO(_PPO):
         max_grad_norm: float | None = 0.5,
         chunk_length: int | None = None,
         reward_model: dict[str, Any] | None = None,
+        intrinsic: RNDConfig | None = None,
         gae_lambda: float = 0.95,
         normalize_advantage: bool = True,
         ent_coef: float = 0.0,
@@ -1001,6 +1012,8 @@ class PPO(_PPO):
         n_epochs: int = 10,
         clip_range: ScheduleValue = 0.2,
         adam_eps: float = 1e-05,
+        desired_kl: float | None = None,
+        rpo_alpha: float = 0.0,
         batch_size: int | None = 64,
         n_minibatches: int = 4,
         clip_range_vf: ScheduleValue | Literal["same"] | None = None,
@@ -1019,6 +1032,7 @@ class PPO1(_PPO1):
             learns from, which divides n_steps; null: the longest up to 32 [steps]
         reward_model (dict[str, Any] | None, default None): rewards of your own, a `RewardModel`:
             {_target_: module.Class, …}; null: the environment's
+        intrinsic (RNDConfig | None, default None): rewards for exploring; `intrinsic=rnd` sets it
         gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
             n-step returns
         normalize_advantage (bool, default True): standardise the advantages of each batch that is
@@ -1032,6 +1046,10 @@ class PPO1(_PPO1):
         clip_range (ScheduleValue, default 'lin_0.2', > 0): change of an action's probability ratio
             beyond which nothing is gained
         adam_eps (float, default 1e-05, > 0): Adam's epsilon
+        desired_kl (float | None, default None, > 0): adapt the learning rate to this KL divergence from
+            the old policy, often 0.01; null: off
+        rpo_alpha (float, default 0.0, ≥ 0): half width of uniform noise on the means of Box actions, in
+            updates only (RPO); more explores longer, often 0.5, 0.01 for MuJoCo; 0: none
         batch_size (int, default 64, ≥ 1): size of a minibatch; what does not fill one is left out
             [steps]
     """
@@ -1057,6 +1075,7 @@ class PPO1(_PPO1):
         max_grad_norm: float | None = None,
         chunk_length: int | None = None,
         reward_model: dict[str, Any] | None = None,
+        intrinsic: RNDConfig | None = None,
         gae_lambda: float = 0.95,
         normalize_advantage: bool = True,
         ent_coef: float = 0.01,
@@ -1066,6 +1085,8 @@ class PPO1(_PPO1):
         n_epochs: int = 4,
         clip_range: ScheduleValue = "lin_0.2",
         adam_eps: float = 1e-05,
+        desired_kl: float | None = None,
+        rpo_alpha: float = 0.0,
         batch_size: int = 64,
     ) -> None: ...
 
@@ -1081,6 +1102,7 @@ class PPO2(_PPO2):
             learns from, which divides n_steps; null: the longest up to 32 [steps]
         reward_model (dict[str, Any] | None, default None): rewards of your own, a `RewardModel`:
             {_target_: module.Class, …}; null: the environment's
+        intrinsic (RNDConfig | None, default None): rewards for exploring; `intrinsic=rnd` sets it
         gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
             n-step returns
         normalize_advantage (bool, default True): standardise the advantages of each batch that is
@@ -1094,6 +1116,10 @@ class PPO2(_PPO2):
         clip_range (ScheduleValue, default 0.2, > 0): change of an action's probability ratio beyond
             which nothing is gained
         adam_eps (float, default 1e-05, > 0): Adam's epsilon
+        desired_kl (float | None, default None, > 0): adapt the learning rate to this KL divergence from
+            the old policy, often 0.01; null: off
+        rpo_alpha (float, default 0.0, ≥ 0): half width of uniform noise on the means of Box actions, in
+            updates only (RPO); more explores longer, often 0.5, 0.01 for MuJoCo; 0: none
         batch_size (int | None, default None, ≥ 2): size of a minibatch; null: n_minibatches decides
             [steps]
         n_minibatches (int, default 4, ≥ 1): minibatches an epoch, if batch_size is null
@@ -1124,6 +1150,7 @@ class PPO2(_PPO2):
         max_grad_norm: float | None = 0.5,
         chunk_length: int | None = None,
         reward_model: dict[str, Any] | None = None,
+        intrinsic: RNDConfig | None = None,
         gae_lambda: float = 0.95,
         normalize_advantage: bool = True,
         ent_coef: float = 0.01,
@@ -1133,6 +1160,8 @@ class PPO2(_PPO2):
         n_epochs: int = 4,
         clip_range: ScheduleValue = 0.2,
         adam_eps: float = 1e-05,
+        desired_kl: float | None = None,
+        rpo_alpha: float = 0.0,
         batch_size: int | None = None,
         n_minibatches: int = 4,
         clip_range_vf: ScheduleValue | Literal["same"] | None = "same",
@@ -1374,6 +1403,7 @@ class RecurrentPPO(_RecurrentPPO):
             learns from, which divides n_steps; null: the longest up to 32 [steps]
         reward_model (dict[str, Any] | None, default None): rewards of your own, a `RewardModel`:
             {_target_: module.Class, …}; null: the environment's
+        intrinsic (RNDConfig | None, default None): rewards for exploring; `intrinsic=rnd` sets it
         gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
             n-step returns
         normalize_advantage (bool, default True): standardise the advantages of each batch that is
@@ -1387,6 +1417,10 @@ class RecurrentPPO(_RecurrentPPO):
         clip_range (ScheduleValue, default 0.2, > 0): change of an action's probability ratio beyond
             which nothing is gained
         adam_eps (float, default 1e-05, > 0): Adam's epsilon
+        desired_kl (float | None, default None, > 0): adapt the learning rate to this KL divergence from
+            the old policy, often 0.01; null: off
+        rpo_alpha (float, default 0.0, ≥ 0): half width of uniform noise on the means of Box actions, in
+            updates only (RPO); more explores longer, often 0.5, 0.01 for MuJoCo; 0: none
         batch_size (int | None, default 128, ≥ 2): size of a minibatch; null: n_minibatches decides
             [steps]
         n_minibatches (int, default 4, ≥ 1): minibatches an epoch, if batch_size is null
@@ -1417,6 +1451,7 @@ class RecurrentPPO(_RecurrentPPO):
         max_grad_norm: float | None = 0.5,
         chunk_length: int | None = None,
         reward_model: dict[str, Any] | None = None,
+        intrinsic: RNDConfig | None = None,
         gae_lambda: float = 0.95,
         normalize_advantage: bool = True,
         ent_coef: float = 0.0,
@@ -1426,6 +1461,8 @@ class RecurrentPPO(_RecurrentPPO):
         n_epochs: int = 10,
         clip_range: ScheduleValue = 0.2,
         adam_eps: float = 1e-05,
+        desired_kl: float | None = None,
+        rpo_alpha: float = 0.0,
         batch_size: int | None = 128,
         n_minibatches: int = 4,
         clip_range_vf: ScheduleValue | Literal["same"] | None = None,
@@ -1954,6 +1991,7 @@ class TRPO(_TRPO):
             learns from, which divides n_steps; null: the longest up to 32 [steps]
         reward_model (dict[str, Any] | None, default None): rewards of your own, a `RewardModel`:
             {_target_: module.Class, …}; null: the environment's
+        intrinsic (RNDConfig | None, default None): rewards for exploring; `intrinsic=rnd` sets it
         gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
             n-step returns
         normalize_advantage (bool, default True): standardise the advantages of each batch that is
@@ -1999,6 +2037,7 @@ class TRPO(_TRPO):
         max_grad_norm: float | None = None,
         chunk_length: int | None = None,
         reward_model: dict[str, Any] | None = None,
+        intrinsic: RNDConfig | None = None,
         gae_lambda: float = 0.95,
         normalize_advantage: bool = True,
         ent_coef: float = 0.0,

@@ -36,6 +36,11 @@ RUNS: dict[str, Run] = {
     "ppo2": (PPO2, "CartPole-v1", {"n_steps": 16, "n_epochs": 2, "learning_rate": "lin_0.01"}),
     "ppo2_lstm": (PPO2, "CartPole-v1", {"policy": LSTM, "n_steps": 16, "chunk_length": 4, "n_epochs": 2}),
     "ppo2_parts": (PPO2, "Zoo/MaskedComposite-v0", {"n_steps": 16, "n_epochs": 2, "target_kl": 0.01}),
+    "ppo2_today": (
+        PPO2,
+        "Pendulum-v1",
+        {"n_steps": 16, "n_epochs": 2, "desired_kl": 0.01, "rpo_alpha": 0.5, "intrinsic": {"batch_size": 8}},
+    ),
     "acer_gru": (
         ACER,
         "CartPole-v1",

@@ -30,8 +30,8 @@ def test_gail_config_adds_defaults_of_its_generator(generator: str, working_fold
     algo = OmegaConf.to_container(zoo.compose("train", [*GAIL, f"algo.generator={generator}"]).algo)
     assert isinstance(algo, dict)
     own = defaults(algorithm_class(generator).config_class)
-    del own["reward_model"]  # which the discriminator is
-    assert "reward_model" not in algo
+    del own["reward_model"], own["intrinsic"]  # the discriminator is the reward model
+    assert not {"reward_model", "intrinsic"} & algo.keys()
     assert own.items() <= algo.items()
     assert algo.keys() - own.keys() >= {"name", "generator", "g_step", "d_step", "d_learning_rate"}
     others = [algorithm_class(name).config_class for name in GENERATORS if name != generator]

@@ -32,6 +32,7 @@ UNITS = {"normalize_returns": True, "enable_popart": True}
 CASES: dict[str, dict[str, Any]] = {
     "a2c": {"n_steps": 7, "normalize_advantage": True, "rms_prop_eps": 1.0},
     "ppo2": {"n_steps": 7, "n_epochs": 2, "n_minibatches": 1, "adam_eps": 1.0, "target_kl": 1e-5},
+    "ppo2 desired kl": {"n_steps": 7, "n_epochs": 2, "n_minibatches": 1, "adam_eps": 1.0, "desired_kl": 1e-5},
     "ppo1": {"n_steps": 7, "n_epochs": 2, "batch_size": 7, "adam_eps": 1.0},
     "acktr": {"n_steps": 7, "cold_updates": 2, "kfac_update": 1},
     "dqn": {"train_freq": 2, "gradient_steps": 2, "target_update_interval": 4},
@@ -49,7 +50,7 @@ LED_BY_RESULTS: dict[str, dict[str, Any]] = {
 }
 """Cases whose updates are more than steps on batches, or whose ranks see statistics of their own."""
 
-ON_POLICY = ("a2c", "ppo2", "ppo1", "acktr", "trpo", "pqn", "a2c with a memory")
+ON_POLICY = ("a2c", "ppo2", "ppo2 desired kl", "ppo1", "acktr", "trpo", "pqn", "a2c with a memory")
 
 
 def algorithm(name: str, *, seed: int = 0, n_steps: int | None = None, **options: Any) -> Algorithm:
@@ -134,6 +135,8 @@ def test_update_of_two_ranks_matches_one_process(name: str) -> None:
     for (step, shared, rows), (_, their_shared, their_rows) in zip(given, theirs, strict=True):
         if name in ("ppo1", "ppo2"):
             rows = torch.cat([rows, their_rows + BATCH], 1)
+        elif name == "ppo2 desired kl":
+            rows = {**rows, "rows": torch.cat([rows["rows"], their_rows["rows"] + BATCH], 1)}
         elif name != "a2c":
             rows = joined_trees(rows, their_rows)
         shared = joined_trees(shared, their_shared)

@@ -211,6 +211,8 @@ class Algorithm(Agent):
         The tensors serve as long as their values do, so do not write into them.
         """
         for name, schedule in self.schedules.items():
+            if name in self.runner.state:  # updates move it
+                continue
             value = schedule(progress)
             self.record(f"train/{name}", value)
             if name not in self._last_rates or self._last_rates[name][0] != value:

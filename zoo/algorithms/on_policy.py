@@ -70,8 +70,32 @@ class RolloutConfig:
 
 
 @dataclass
+class RNDConfig:
+    """Intrinsic rewards for new observations, by random network distillation: see `zoo.algorithms.rnd`."""
+
+    kind: str = hyperparameter("rnd", "random network distillation", choices=("rnd",))
+    coef: float = hyperparameter(
+        0.5, "weight of intrinsic advantages, or rewards; more explores longer, 0.1 to 1", ge=0
+    )
+    gamma: float = hyperparameter(0.99, "discount factor of intrinsic rewards", ge=0, le=1)
+    value_head: bool = hyperparameter(
+        True,
+        "a critic for intrinsic rewards, which do not end with episodes; false: add them to the rewards",
+    )
+    features_dim: int = hyperparameter(128, "outputs that are predicted; 512 for images", ge=1)
+    learning_rate: float = hyperparameter(1e-4, "step size; larger: rewards fade sooner", ge=0)
+    n_epochs: int = hyperparameter(1, "passes over each rollout", ge=1)
+    batch_size: int = hyperparameter(256, "steps in a gradient step", unit="steps", ge=1)
+    update_share: float | None = hyperparameter(
+        None, "share of steps that the predictor learns from; null: 1, above 32 envs 32 / n_envs", gt=0, le=1
+    )
+
+
+@dataclass
 class OnPolicyConfig(RolloutConfig):
     """Hyperparameters of all on-policy algorithms with a critic."""
+
+    intrinsic: RNDConfig | None = hyperparameter(None, "rewards for exploring; `intrinsic=rnd` sets it")
 
     gae_lambda: float = hyperparameter(
         0.95, "bias (0) against variance (1) of the advantages; 1: n-step returns", ge=0, le=1
@@ -96,6 +120,7 @@ class RolloutBatch(TypedDict, total=False):
     states: Tensor
     values: Tensor
     log_prob: Tensor
+    parameters: Tensor
     advantages: Tensor
     returns: Tensor
 
@@ -133,6 +158,13 @@ class OnPolicyAlgorithm(Algorithm):
     ) -> None:
         self.reward_model: RewardModel | None = None
         super().__init__(policy, env, learning_rate, **options)
+        intrinsic = self.config.intrinsic
+        if intrinsic is not None:
+            if self.config.reward_model is not None:
+                raise ZooError("`algo.intrinsic` does not go with `algo.reward_model`; leave one out")
+            from zoo.algorithms.rnd import RND
+
+            self.set_reward_model(RND(intrinsic, self))
         if self.config.reward_model is not None:
             from zoo.algorithms.reward_model import make_reward_model
 
@@ -148,6 +180,10 @@ class OnPolicyAlgorithm(Algorithm):
     def _optimizer(self) -> Optimizer:
         raise NotImplementedError
 
+    def _uses_old_parameters(self) -> bool:
+        """Whether a finished rollout has the ``parameters`` of its action distributions."""
+        return False
+
     def _policy_options(self) -> dict[str, Any]:
         return sde_options(getattr(self.config, "use_sde", False), self.action_space)
 
@@ -161,6 +197,7 @@ class OnPolicyAlgorithm(Algorithm):
         specs = super()._specs(normalized=normalized)
         has_convolutions = any(isinstance(module, nn.Conv2d) for module in self.policy.modules())
         is_slow = has_convolutions and self.device.type == "cpu" and isinstance(self.policy, ActorCritic)
+        is_slow &= not self._uses_old_parameters()
         if is_slow and self.recurrent.array is None:  # then values are cheapest with the actions
             specs["values"] = ArraySpec((), np.float32)
             if self.uses_old_log_prob:
@@ -285,8 +322,10 @@ class OnPolicyAlgorithm(Algorithm):
             values = self.values_of_steps()
             rollout["values"] = self._tensors(buffer.as_rows(values))
         advantages = self.advantages(values, self.config.gae_lambda)
-        rollout["advantages"] = self._tensors(buffer.as_rows(advantages))
         rollout["returns"] = self._tensors(buffer.as_rows(advantages + values))
+        if self.reward_model is not None:
+            advantages = self.reward_model.advantages(advantages)
+        rollout["advantages"] = self._tensors(buffer.as_rows(advantages))
         return rollout
 
     @torch.inference_mode()
@@ -298,6 +337,8 @@ class OnPolicyAlgorithm(Algorithm):
             parts.append({"values": values})
             if self.uses_old_log_prob:
                 parts[-1]["log_prob"] = self.policy.head.log_prob(parameters, rows["actions"])
+            if self._uses_old_parameters():
+                parts[-1]["parameters"] = parameters
         return cast(RolloutBatch, {name: torch.cat([part[name] for part in parts]) for name in parts[0]})
 
     def values_of_steps(self) -> Array:

@@ -17,18 +17,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from zoo.algorithms.arguments import Policy, SdeConfig
 from zoo.algorithms.on_policy import IN_ROLLOUT, OnPolicyAlgorithm, OnPolicyConfig, RolloutBatch, standardized
 from zoo.algorithms.search_space import choices, ranges, searched
-from zoo.buffers.arrays import transform
+from zoo.buffers.arrays import Array, transform
 from zoo.config.fields import ScheduleValue, hyperparameter, with_defaults
+from zoo.config.schedules import parse
+from zoo.envs.spaces import describe
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Optimizer
 from zoo.optim.update_runner import STOPPED, State, StepResult, average, averaging_over
 from zoo.policies.config import PolicyConfig
+from zoo.policies.distributions import Gaussian
+
+SMALLEST_RATE, LARGEST_RATE = 1e-5, 1e-2
+"""Bounds of a learning rate that follows `desired_kl`, those of rsl_rl."""
+
+RATE_FACTOR = 1.5
 
 
 @dataclass
@@ -41,6 +51,24 @@ class ClippedObjectiveConfig(SdeConfig, OnPolicyConfig):
         0.2, "change of an action's probability ratio beyond which nothing is gained", gt=0
     )
     adam_eps: float = hyperparameter(1e-5, "Adam's epsilon", gt=0)
+    desired_kl: float | None = hyperparameter(
+        None,
+        "adapt the learning rate to this KL divergence from the old policy, often 0.01; null: off",
+        gt=0,
+    )
+    rpo_alpha: float = hyperparameter(
+        0.0,
+        "half width of uniform noise on the means of Box actions, in updates only (RPO); more explores"
+        " longer, often 0.5, 0.01 for MuJoCo; 0: none",
+        ge=0,
+    )
+
+    def __post_init__(self) -> None:
+        if self.desired_kl is not None and parse(self.learning_rate).type != "constant":
+            raise ZooError(
+                f"`algo.desired_kl` adapts the learning rate, but `algo.learning_rate={self.learning_rate}`"
+                " is a schedule; give it as a number"
+            )
 
 
 @dataclass
@@ -60,6 +88,7 @@ class PPO2Config(ClippedObjectiveConfig):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         default = type(self).n_minibatches
         if self.batch_size is not None and self.n_minibatches != default:
             raise ZooError(
@@ -95,7 +124,17 @@ class PPO2(OnPolicyAlgorithm):
         state = super()._make_state()
         if self.config.target_kl is not None:
             state[STOPPED] = torch.zeros((), dtype=torch.bool, device=self.device)
+        if self.config.desired_kl is not None:
+            state["learning_rate"] = torch.tensor(parse(self.config.learning_rate).start, device=self.device)
+        if self.config.rpo_alpha and not isinstance(self.policy.head, Gaussian):
+            raise ZooError(
+                f"`algo.rpo_alpha={self.config.rpo_alpha}` is for Box actions, but the env's are"
+                f" {describe(self.action_space)}"
+            )
         return state
+
+    def _uses_old_parameters(self) -> bool:
+        return self.config.desired_kl is not None
 
     def update(self) -> None:
         """Take a gradient step on each minibatch of each epoch, until the policy is too far from the old."""
@@ -108,12 +147,38 @@ class PPO2(OnPolicyAlgorithm):
         minibatches = self.buffer.minibatch_rows(self.rng, config.n_epochs, n_minibatches, n_rows)
         shared = {"rollout": rollout, **self.rates(self._progress_before)}
         # The loop over the (n_epochs × n_minibatches, n_rows) indices is the runner's: it can be compiled.
-        self.take_steps(self._gradient_step, shared, self._tensors(minibatches))
+        self.take_steps(self._gradient_step, shared, self._tensors(self._steps_inputs(minibatches)))
 
-    def _gradient_step(self, state: State, shared: Any, rows: Tensor) -> StepResult:
+    def _steps_inputs(self, minibatches: Array) -> Any:
+        """Return what differs between steps: ``rows`` alone, or with them noise and whether it is the first.
+
+        The ``mean_noise`` (steps, n_rows, …, actions) is that of robust policy optimisation (Rahman and Xue
+        2022, https://arxiv.org/abs/2212.07536).
+        """
+        alpha, extras = self.config.rpo_alpha, {}
+        if self.config.desired_kl is not None:
+            extras["is_first"] = np.arange(len(minibatches)) == 0
+        if alpha:
+            length = self.buffer.chunk_length
+            shape = (*minibatches.shape, *(() if length is None else (length,)), self.policy.head.noise_size)
+            extras["mean_noise"] = self.rng.uniform(-alpha, alpha, shape).astype(np.float32)
+        return {"rows": minibatches, **extras} if extras else minibatches
+
+    def _gradient_step(self, state: State, shared: Any, row: Any) -> StepResult:
         config, policy = self.config, self.updater.module(state)
+        extras: Mapping[str, Tensor] = {} if isinstance(row, Tensor) else row
+        rows = extras.get("rows", row)
         batch: RolloutBatch = transform(lambda column: column[rows], shared["rollout"])
         parameters, values, _ = policy(batch, batch.get("states"))
+        learning_rate, metrics = shared.get("learning_rate"), {}
+        if config.desired_kl is not None:
+            kl = average(self.policy.head.kl(batch["parameters"], parameters.detach()).mean())
+            learning_rate = adapted(state["learning_rate"], kl, config.desired_kl, extras["is_first"])
+            state = state.replaced({"learning_rate": learning_rate})
+            metrics = {"kl": kl, "learning_rate": learning_rate.clone()}
+        if "mean_noise" in extras:
+            noise = extras["mean_noise"]
+            parameters = parameters + F.pad(noise, (0, parameters.shape[-1] - noise.shape[-1]))
         log_prob, entropy = self.policy.head.log_prob_and_entropy(parameters, batch["actions"])
         log_ratio = log_prob - batch["log_prob"]
         policy_loss = self.policy_loss(log_ratio, batch, shared["clip_range"])
@@ -126,10 +191,10 @@ class PPO2(OnPolicyAlgorithm):
         if config.target_kl is not None:
             approx_kl = average(approx_kl)
             too_far = ~(approx_kl <= 1.5 * config.target_kl)  # NaN is too far as well
-        state, grad_norm = self.updater.step(state, policy, loss, shared["learning_rate"], skip=too_far)
+        state, grad_norm = self.updater.step(state, policy, loss, learning_rate, skip=too_far)
         if too_far is not None:
             state = state.replaced({STOPPED: too_far})
-        metrics = {
+        metrics |= {
             "policy_gradient_loss": policy_loss.detach(),
             "value_loss": value_loss.detach(),
             "entropy_loss": entropy_loss.detach(),
@@ -174,6 +239,17 @@ class PPO2(OnPolicyAlgorithm):
     def _batch_size(self) -> int:
         super()._batch_size()
         return self._minibatches()[1] * self.buffer.steps_a_row
+
+
+def adapted(learning_rate: Tensor, kl: Tensor, desired_kl: float, is_first: Tensor) -> Tensor:
+    """Return the learning rate of a step: smaller after too large a KL divergence, larger after a small one.
+
+    It changes by a factor of 1.5 above twice and below half of ``desired_kl``, as in rsl_rl. The first step
+    of an update has nothing to compare: its policy is the old one.
+    """
+    lower = torch.where(kl > 2 * desired_kl, learning_rate / RATE_FACTOR, learning_rate)
+    rate = torch.where((kl > 0) & (kl < desired_kl / 2), learning_rate * RATE_FACTOR, lower)
+    return torch.where(is_first, learning_rate, rate.clamp(SMALLEST_RATE, LARGEST_RATE))
 
 
 @dataclass

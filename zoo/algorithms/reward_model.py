@@ -74,6 +74,10 @@ class RewardModel:
         """Return the rewards to learn from, (n_steps, n_envs); called once a rollout, before the update."""
         raise NotImplementedError
 
+    def advantages(self, advantages: Array) -> Array:
+        """Hook: return the advantages (n_steps, n_envs) to learn from."""
+        return advantages
+
     def update(self, rollout: RewardRollout) -> None:
         """Hook: learn from a rollout, after the policy has."""
 

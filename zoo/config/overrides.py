@@ -41,8 +41,9 @@ def parse_overrides(overrides: Sequence[str], loader: ConfigLoader | None = None
 
 def with_config_keys(command: str, overrides: Sequence[str]) -> list[str]:
     """Return the overrides with each key as the command's settings call it."""
-    names = {"algo._target_": "algo", **KEYS_BY_TYPED_NAME.get(command, {})}
-    parts = [override.partition("=") for override in overrides]
+    names = {"algo._target_": "algo", "intrinsic": "algo.intrinsic.kind"}
+    names |= KEYS_BY_TYPED_NAME.get(command, {})
+    parts = [re.sub(r"^intrinsic\.", "algo.intrinsic.", override).partition("=") for override in overrides]
     return [f"{names.get(name, name)}{equals}{value}" for name, equals, value in parts]
 
 

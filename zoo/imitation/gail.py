@@ -56,9 +56,10 @@ class GAILConfig(DiscriminatorConfig):
 @functools.cache
 def config_with(generator: str, declared: type[GAILConfig] = GAILConfig) -> type[Any]:
     """Make the config class with the hyperparameters of GAIL, or of a subclass, and of a generator."""
-    names: dict[str, Any] = {"__module__": __name__, "__doc__": GAILConfig.__doc__, "reward_model": None}
+    absent = ("reward_model", "intrinsic")  # the discriminator is the reward model
+    names: dict[str, Any] = {"__module__": __name__, "__doc__": GAILConfig.__doc__, **dict.fromkeys(absent)}
     names["declared"] = declared
-    names["__annotations__"] = {"reward_model": "ClassVar[None]"}  # the discriminator is the reward model
+    names["__annotations__"] = dict.fromkeys(absent, "ClassVar[None]")
     bases = algorithm_class(generator).config_class, declared
     return dataclass(with_defaults(generator=generator)(type("GAILConfig", bases, names)))
 

@@ -24,7 +24,7 @@ from zoo.algorithms.ddpg import DDPG as _DDPG
 from zoo.algorithms.ddpg import DDPGConfig
 from zoo.algorithms.ddpg import HerDDPG as _HerDDPG
 from zoo.algorithms.dqn import DQN as _DQN
-from zoo.algorithms.dqn import DQNConfig
+from zoo.algorithms.dqn import DQNConfig, MunchausenConfig
 from zoo.algorithms.dqn import HerDQN as _HerDQN
 from zoo.algorithms.ppo import PPO as _PPO
 from zoo.algorithms.ppo import PPO1 as _PPO1
@@ -573,6 +573,9 @@ class DQN(_DQN):
         parameter_noise (bool, default False): explore by adaptive noise on the network's parameters
             instead of random actions
         max_grad_norm (float | None, default 10.0, > 0): bound of the gradient's norm; null: none
+        munchausen (MunchausenConfig | dict[str, Any] | None, default None): rewards for the log-
+            probability of actions by a softmax policy, which targets value: {alpha: 0.9, tau: 0.03,
+            floor: -1}; double has no effect then
     """
     def __init__(
         self,
@@ -608,6 +611,7 @@ class DQN(_DQN):
         exploration_final_eps: float = 0.02,
         parameter_noise: bool = False,
         max_grad_norm: float | None = 10.0,
+        munchausen: MunchausenConfig | dict[str, Any] | None = None,
     ) -> None: ...
 
 class DroQ(_DroQ):
@@ -1066,6 +1070,9 @@ class QRDQN(_QRDQN):
         parameter_noise (bool, default False): explore by adaptive noise on the network's parameters
             instead of random actions
         max_grad_norm (float | None, default None, > 0): bound of the gradient's norm; null: none
+        munchausen (MunchausenConfig | dict[str, Any] | None, default None): rewards for the log-
+            probability of actions by a softmax policy, which targets value: {alpha: 0.9, tau: 0.03,
+            floor: -1}; double has no effect then
         n_quantiles (int, default 200, ≥ 1, ≤ 100000): quantiles of the return of each action
     """
     def __init__(
@@ -1102,6 +1109,7 @@ class QRDQN(_QRDQN):
         exploration_final_eps: float = 0.01,
         parameter_noise: bool = False,
         max_grad_norm: float | None = None,
+        munchausen: MunchausenConfig | dict[str, Any] | None = None,
         n_quantiles: int = 200,
     ) -> None: ...
 

@@ -4,6 +4,8 @@ A network estimates the value of each action; the policy takes the best one, and
 The network moves towards reward plus discounted value of the next state, which a copy that is refreshed
 only now and then estimates. Double Q-learning (van Hasselt et al. 2016) lets the online network choose the
 next action that the copy values; a dueling network (Wang et al. 2016) splits state value and advantages.
+Munchausen learning (Vieillard et al. 2020, https://arxiv.org/abs/2007.14430) values a softmax policy, and
+adds its log-probability of the action to the reward.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from zoo.algorithms.off_policy import (
 )
 from zoo.algorithms.search_space import NET_ARCHS, choices, ranges, searched
 from zoo.buffers.arrays import Arrays
-from zoo.config.fields import hyperparameter, with_defaults
+from zoo.config.fields import build, hyperparameter, with_defaults
 from zoo.config.schedules import Schedule
 from zoo.optim.optimizers import Adam, Parameters, Updater
 from zoo.optim.update_runner import Rates, State, StepResult, tree_map
@@ -40,6 +42,19 @@ from zoo.policies.q_networks import QNetwork
 
 ROWS_AHEAD = 2048
 """Next states per forward pass of the target network; small enough for the CPU cache."""
+
+
+@dataclass
+class MunchausenConfig:
+    """Hyperparameters of Munchausen learning."""
+
+    alpha: float = hyperparameter(
+        0.9, "share of the log-probability that is added to the reward; 0: soft Q-learning", ge=0, le=1
+    )
+    tau: float = hyperparameter(
+        0.03, "temperature of the softmax policy; larger: closer to random", gt=0, is_finite=True
+    )
+    floor: float = hyperparameter(-1.0, "smallest value of tau times log-probability", le=0, is_finite=True)
 
 
 @dataclass
@@ -61,6 +76,11 @@ class DQNConfig(OffPolicyConfig):
         False, "explore by adaptive noise on the network's parameters instead of random actions"
     )
     max_grad_norm: float | None = hyperparameter(10.0, "bound of the gradient's norm; null: none", gt=0)
+    munchausen: MunchausenConfig | dict[str, Any] | None = hyperparameter(
+        None,
+        "rewards for the log-probability of actions by a softmax policy, which targets value:"
+        " {alpha: 0.9, tau: 0.03, floor: -1}; double has no effect then",
+    )
 
 
 class DQN(OffPolicyAlgorithm):
@@ -91,6 +111,10 @@ class DQN(OffPolicyAlgorithm):
         return {"dueling": self.config.dueling}
 
     def _make_state(self) -> State:
+        munchausen = self.config.munchausen
+        if isinstance(munchausen, Mapping):
+            munchausen = build(MunchausenConfig, munchausen, "algo.munchausen")
+        self.munchausen = munchausen
         self.updater = Updater(
             Parameters("q_network", self.policy),
             Adam(eps=self._adam_eps()),
@@ -178,22 +202,46 @@ class DQN(OffPolicyAlgorithm):
     def targets(self, state: State, batch: ReplayBatch) -> Tensor:
         """Return r + γ·Q_target(s′, a′), (batch,), of the action a′ that the deciding network chooses.
 
+        With Munchausen learning the value of s′ is the soft one, and r has a share of log π(a|s), clipped.
         Where ``batch`` has ``target_values``, that is what was computed of these next observations ahead.
         """
         values = batch.get("target_values")
         if values is None:
             values = self._target_network_values(state, batch)
-        if self.config.double:
+        if self.munchausen is not None:
+            with self.policy_mode.evaluation():
+                estimates = self.updater.functional(state, "target")(batch["observations"])
+            log_policy = gather(self._log_policy(estimates, batch.get("action_masks")), batch["actions"])
+            bonus = self.munchausen.alpha * log_policy.clamp(self.munchausen.floor, 0.0)
+            batch = {**batch, "rewards": batch["rewards"] + bonus}
+        elif self.config.double:
             with self.policy_mode.evaluation():
                 deciding = self.updater.functional(state)(batch["next_observations"])
             values = self._values_of_best_actions(values, deciding, batch)
         return self._bootstrapped(batch, values)
 
     def _target_network_values(self, state: State, batch: ReplayBatch) -> Tensor:
-        """Return Q_target(s′, a′), (batch,); of all actions, (batch, actions), where it does not choose."""
+        """Return Q_target(s′, a′), (batch,); of all actions, (batch, actions), where it does not choose.
+
+        With Munchausen learning it is Σ π(a′|s′)·(Q_target(s′, a′) − τ·log π(a′|s′)) (equation 1).
+        """
         with self.policy_mode.evaluation():
             estimates = self.updater.functional(state, "target")(batch["next_observations"])
+        if self.munchausen is not None:
+            log_policy = self._log_policy(estimates, batch.get("next_action_masks"))
+            if estimates.dim() > 2:  # of quantiles
+                log_policy = log_policy[:, None]
+            policy = (log_policy / self.munchausen.tau).exp()
+            return (policy * (estimates - log_policy)).sum(-1)
         return estimates if self.config.double else self._values_of_best_actions(estimates, estimates, batch)
+
+    def _log_policy(self, estimates: Tensor, masks: Tensor | None) -> Tensor:
+        """Return τ·log π (batch, actions) of the softmax of action values divided by the temperature τ."""
+        assert self.munchausen is not None
+        values = self.policy.head.masked(self.policy.action_values(estimates), masks)
+        tau = self.munchausen.tau
+        best = values.amax(-1, keepdim=True)  # taken off first: it may be large beside the differences
+        return tau * torch.log_softmax((values - best) / tau, -1)
 
     def _values_of_best_actions(self, estimates: Tensor, deciding: Tensor, batch: ReplayBatch) -> Tensor:
         """Return the estimates of the actions which are best, of those allowed, by the deciding ones."""

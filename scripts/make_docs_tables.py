@@ -201,7 +201,9 @@ def preset_file(name: str) -> str:
     lines.append(f"  - {preset.name}")
     if preset.usual_policy != algorithm.usual_policy:
         lines.append(f"  - override /policy: {preset.usual_policy}")
-    lines += [f"  - override /replay: {replay}" for replay in getattr(preset, "usual_replay", ())]
+    replays = getattr(preset, "usual_replay", ())
+    own_replay = (REPOSITORY / "conf" / "replay" / f"{name}.yaml").exists()
+    lines += [f"  - override /replay: {replay}" for replay in ([name] if own_replay else replays)]
     lines.append("  - _self_")
     values = [f"{each.name}: {as_yaml(new[each.name])}" for each in own]
     meanings = [each.metadata["help"] for each in own]

@@ -17,6 +17,9 @@ from zoo.algorithms.algorithm import Algorithm as Algorithm
 from zoo.algorithms.arguments import Policy
 from zoo.algorithms.ars import ARS as _ARS
 from zoo.algorithms.ars import ARSConfig
+from zoo.algorithms.c51 import C51 as _C51
+from zoo.algorithms.c51 import C51Config, RainbowConfig
+from zoo.algorithms.c51 import Rainbow as _Rainbow
 from zoo.algorithms.callback import Callback as Callback
 from zoo.algorithms.crossq import CrossQ as _CrossQ
 from zoo.algorithms.crossq import CrossQConfig
@@ -24,7 +27,7 @@ from zoo.algorithms.ddpg import DDPG as _DDPG
 from zoo.algorithms.ddpg import DDPGConfig
 from zoo.algorithms.ddpg import HerDDPG as _HerDDPG
 from zoo.algorithms.dqn import DQN as _DQN
-from zoo.algorithms.dqn import DQNConfig
+from zoo.algorithms.dqn import DQNConfig, MunchausenConfig
 from zoo.algorithms.dqn import HerDQN as _HerDQN
 from zoo.algorithms.on_policy import RNDConfig
 from zoo.algorithms.ppo import PPO as _PPO
@@ -375,6 +378,81 @@ class BC(_BC):
         patience: int | None = 10,
     ) -> None: ...
 
+class C51(_C51):
+    """Categorical DQN, by default neither double nor dueling, as in the paper.
+
+    Hyperparameters:
+        learning_rate (ScheduleValue, default 0.00025, ≥ 0): step size of the optimizer
+        buffer_size (int, default 1000000, ≥ 1): transitions kept for replay [transitions]
+        learning_starts (int, default 50000, ≥ 0): random steps before the first update [environment
+            steps]
+        batch_size (int, default 32, ≥ 1): transitions in a gradient step [transitions]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        tau (float, default 1.0, > 0, ≤ 1): how far a target update goes; 1: a copy
+        train_freq (int | list[Any] | dict[str, Any], default 4, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
+        gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
+            -1: as many as steps were taken
+        optimize_memory_usage (bool, default False): store each observation once instead of twice, and
+            each frame of a stack (worth it for images)
+        double (bool, default False): the online network chooses the next action (double Q-learning)
+        dueling (bool, default False): separate branches for state value and advantages
+        target_update_interval (int, default 10000, ≥ 1): environment steps between updates of the
+            target network [environment steps]
+        exploration_fraction (float, default 0.02, > 0, ≤ 1): part of training over which the
+            exploration rate falls
+        exploration_initial_eps (float, default 1.0, ≥ 0, ≤ 1): share of random actions at the start
+        exploration_final_eps (float, default 0.01, ≥ 0, ≤ 1): share of random actions at the end
+        parameter_noise (bool, default False): explore by adaptive noise on the network's parameters
+            instead of random actions
+        max_grad_norm (float | None, default None, > 0): bound of the gradient's norm; null: none
+        noisy (bool, default False): explore by layers with learned noise (noisy networks) instead of
+            random actions
+        noisy_std (float, default 0.5, ≥ 0): first size of that noise; larger: explores more, for longer
+        n_atoms (int, default 51, ≥ 2, ≤ 100000): evenly spaced returns that a distribution covers
+        value_range (list[float], default [-10.0, 10.0]): [low, high] of these returns; scale rewards to
+            fit
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: Any = None,
+        learning_rate: ScheduleValue = 0.00025,
+        *,
+        replay: ReplayConfig | Mapping[str, Any] | None = None,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        verbose: int = 0,
+        tensorboard_log: str | Path | None = None,
+        policy_kwargs: Mapping[str, Any] | None = None,
+        config: C51Config | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        buffer_size: int = 1000000,
+        learning_starts: int = 50000,
+        batch_size: int = 32,
+        gamma: float = 0.99,
+        tau: float = 1.0,
+        train_freq: int | list[Any] | dict[str, Any] = 4,
+        gradient_steps: int = 1,
+        optimize_memory_usage: bool = False,
+        double: bool = False,
+        dueling: bool = False,
+        target_update_interval: int = 10000,
+        exploration_fraction: float = 0.02,
+        exploration_initial_eps: float = 1.0,
+        exploration_final_eps: float = 0.01,
+        parameter_noise: bool = False,
+        max_grad_norm: float | None = None,
+        noisy: bool = False,
+        noisy_std: float = 0.5,
+        n_atoms: int = 51,
+        value_range: list[float] = ...,
+    ) -> None: ...
+
 class CrossQ(_CrossQ):
     """Soft actor-critic with batch renormalisation and no targets, with SB3-Contrib's values.
 
@@ -584,6 +662,12 @@ class DQN(_DQN):
         parameter_noise (bool, default False): explore by adaptive noise on the network's parameters
             instead of random actions
         max_grad_norm (float | None, default 10.0, > 0): bound of the gradient's norm; null: none
+        noisy (bool, default False): explore by layers with learned noise (noisy networks) instead of
+            random actions
+        noisy_std (float, default 0.5, ≥ 0): first size of that noise; larger: explores more, for longer
+        munchausen (MunchausenConfig | dict[str, Any] | None, default None): rewards for the log-
+            probability of actions by a softmax policy, which targets value: {alpha: 0.9, tau: 0.03,
+            floor: -1}; double has no effect then
     """
     def __init__(
         self,
@@ -619,6 +703,9 @@ class DQN(_DQN):
         exploration_final_eps: float = 0.02,
         parameter_noise: bool = False,
         max_grad_norm: float | None = 10.0,
+        noisy: bool = False,
+        noisy_std: float = 0.5,
+        munchausen: MunchausenConfig | dict[str, Any] | None = None,
     ) -> None: ...
 
 class DroQ(_DroQ):
@@ -1249,6 +1336,12 @@ class QRDQN(_QRDQN):
         parameter_noise (bool, default False): explore by adaptive noise on the network's parameters
             instead of random actions
         max_grad_norm (float | None, default None, > 0): bound of the gradient's norm; null: none
+        noisy (bool, default False): explore by layers with learned noise (noisy networks) instead of
+            random actions
+        noisy_std (float, default 0.5, ≥ 0): first size of that noise; larger: explores more, for longer
+        munchausen (MunchausenConfig | dict[str, Any] | None, default None): rewards for the log-
+            probability of actions by a softmax policy, which targets value: {alpha: 0.9, tau: 0.03,
+            floor: -1}; double has no effect then
         n_quantiles (int, default 200, ≥ 1, ≤ 100000): quantiles of the return of each action
     """
     def __init__(
@@ -1285,6 +1378,9 @@ class QRDQN(_QRDQN):
         exploration_final_eps: float = 0.01,
         parameter_noise: bool = False,
         max_grad_norm: float | None = None,
+        noisy: bool = False,
+        noisy_std: float = 0.5,
+        munchausen: MunchausenConfig | dict[str, Any] | None = None,
         n_quantiles: int = 200,
     ) -> None: ...
 
@@ -1389,6 +1485,81 @@ class REDQ(_REDQ):
         target_entropy: float | str = "auto",
         target_update_interval: int = 1,
         use_sde_at_warmup: bool = False,
+    ) -> None: ...
+
+class Rainbow(_Rainbow):
+    """C51 with double, dueling and noisy networks, prioritised replay and returns of three steps.
+
+    Hyperparameters:
+        learning_rate (ScheduleValue, default 6.25e-05, ≥ 0): step size of the optimizer
+        buffer_size (int, default 1000000, ≥ 1): transitions kept for replay [transitions]
+        learning_starts (int, default 20000, ≥ 0): random steps before the first update [environment
+            steps]
+        batch_size (int, default 32, ≥ 1): transitions in a gradient step [transitions]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        tau (float, default 1.0, > 0, ≤ 1): how far a target update goes; 1: a copy
+        train_freq (int | list[Any] | dict[str, Any], default 4, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
+        gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
+            -1: as many as steps were taken
+        optimize_memory_usage (bool, default False): store each observation once instead of twice, and
+            each frame of a stack (worth it for images)
+        double (bool, default True): the online network chooses the next action (double Q-learning)
+        dueling (bool, default True): separate branches for state value and advantages
+        target_update_interval (int, default 8000, ≥ 1): environment steps between updates of the target
+            network [environment steps]
+        exploration_fraction (float, default 0.02, > 0, ≤ 1): part of training over which the
+            exploration rate falls
+        exploration_initial_eps (float, default 1.0, ≥ 0, ≤ 1): share of random actions at the start
+        exploration_final_eps (float, default 0.01, ≥ 0, ≤ 1): share of random actions at the end
+        parameter_noise (bool, default False): explore by adaptive noise on the network's parameters
+            instead of random actions
+        max_grad_norm (float | None, default 10.0, > 0): bound of the gradient's norm; null: none
+        noisy (bool, default True): explore by layers with learned noise (noisy networks) instead of
+            random actions
+        noisy_std (float, default 0.5, ≥ 0): first size of that noise; larger: explores more, for longer
+        n_atoms (int, default 51, ≥ 2, ≤ 100000): evenly spaced returns that a distribution covers
+        value_range (list[float], default [-10.0, 10.0]): [low, high] of these returns; scale rewards to
+            fit
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: Any = None,
+        learning_rate: ScheduleValue = 6.25e-05,
+        *,
+        replay: ReplayConfig | Mapping[str, Any] | None = None,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        verbose: int = 0,
+        tensorboard_log: str | Path | None = None,
+        policy_kwargs: Mapping[str, Any] | None = None,
+        config: RainbowConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        buffer_size: int = 1000000,
+        learning_starts: int = 20000,
+        batch_size: int = 32,
+        gamma: float = 0.99,
+        tau: float = 1.0,
+        train_freq: int | list[Any] | dict[str, Any] = 4,
+        gradient_steps: int = 1,
+        optimize_memory_usage: bool = False,
+        double: bool = True,
+        dueling: bool = True,
+        target_update_interval: int = 8000,
+        exploration_fraction: float = 0.02,
+        exploration_initial_eps: float = 1.0,
+        exploration_final_eps: float = 0.01,
+        parameter_noise: bool = False,
+        max_grad_norm: float | None = 10.0,
+        noisy: bool = True,
+        noisy_std: float = 0.5,
+        n_atoms: int = 51,
+        value_range: list[float] = ...,
     ) -> None: ...
 
 class RecurrentPPO(_RecurrentPPO):

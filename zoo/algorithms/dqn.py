@@ -4,11 +4,13 @@ A network estimates the value of each action; the policy takes the best one, and
 The network moves towards reward plus discounted value of the next state, which a copy that is refreshed
 only now and then estimates. Double Q-learning (van Hasselt et al. 2016) lets the online network choose the
 next action that the copy values; a dueling network (Wang et al. 2016) splits state value and advantages.
+Munchausen learning (Vieillard et al. 2020, https://arxiv.org/abs/2007.14430) values a softmax policy, and
+adds its log-probability of the action to the reward.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -29,17 +31,32 @@ from zoo.algorithms.off_policy import (
 )
 from zoo.algorithms.search_space import NET_ARCHS, choices, ranges, searched
 from zoo.buffers.arrays import Arrays
-from zoo.config.fields import hyperparameter, with_defaults
+from zoo.config.fields import build, hyperparameter, with_defaults
 from zoo.config.schedules import Schedule
+from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Parameters, Updater
 from zoo.optim.update_runner import Rates, State, StepResult, tree_map
 from zoo.policies.actor_critic import PolicyInput
 from zoo.policies.distributions import gather
-from zoo.policies.exploration import EpsilonGreedy, ParameterNoiseGreedy
+from zoo.policies.exploration import EpsilonGreedy, NoisyGreedy, ParameterNoiseGreedy
+from zoo.policies.networks import factor_noise
 from zoo.policies.q_networks import QNetwork
 
 ROWS_AHEAD = 2048
 """Next states per forward pass of the target network; small enough for the CPU cache."""
+
+
+@dataclass
+class MunchausenConfig:
+    """Hyperparameters of Munchausen learning."""
+
+    alpha: float = hyperparameter(
+        0.9, "share of the log-probability that is added to the reward; 0: soft Q-learning", ge=0, le=1
+    )
+    tau: float = hyperparameter(
+        0.03, "temperature of the softmax policy; larger: closer to random", gt=0, is_finite=True
+    )
+    floor: float = hyperparameter(-1.0, "smallest value of tau times log-probability", le=0, is_finite=True)
 
 
 @dataclass
@@ -61,6 +78,21 @@ class DQNConfig(OffPolicyConfig):
         False, "explore by adaptive noise on the network's parameters instead of random actions"
     )
     max_grad_norm: float | None = hyperparameter(10.0, "bound of the gradient's norm; null: none", gt=0)
+    noisy: bool = hyperparameter(
+        False, "explore by layers with learned noise (noisy networks) instead of random actions"
+    )
+    noisy_std: float = hyperparameter(
+        0.5, "first size of that noise; larger: explores more, for longer", ge=0, is_finite=True
+    )
+    munchausen: MunchausenConfig | dict[str, Any] | None = hyperparameter(
+        None,
+        "rewards for the log-probability of actions by a softmax policy, which targets value:"
+        " {alpha: 0.9, tau: 0.03, floor: -1}; double has no effect then",
+    )
+
+    def __post_init__(self) -> None:
+        if self.noisy and self.parameter_noise:
+            raise ZooError("`algo.noisy` explores instead of `algo.parameter_noise`; leave one of them out")
 
 
 class DQN(OffPolicyAlgorithm):
@@ -88,9 +120,14 @@ class DQN(OffPolicyAlgorithm):
     exploration: EpsilonGreedy
 
     def _policy_options(self) -> dict[str, Any]:
-        return {"dueling": self.config.dueling}
+        config = self.config
+        return {"dueling": config.dueling, "noisy_std": config.noisy_std if config.noisy else None}
 
     def _make_state(self) -> State:
+        munchausen = self.config.munchausen
+        if isinstance(munchausen, Mapping):
+            munchausen = build(MunchausenConfig, munchausen, "algo.munchausen")
+        self.munchausen = munchausen
         self.updater = Updater(
             Parameters("q_network", self.policy),
             Adam(eps=self._adam_eps()),
@@ -107,13 +144,16 @@ class DQN(OffPolicyAlgorithm):
         rate = Schedule("linear", start, end, config.exploration_fraction)
         if config.parameter_noise:
             return ParameterNoiseGreedy(self.acting, self.updater.parameters, rate)
-        return EpsilonGreedy(self.acting, rate)
+        return self._greedy(rate)
+
+    def _greedy(self, rate: Callable[[float], float]) -> EpsilonGreedy:
+        return NoisyGreedy(self.acting) if self.config.noisy else EpsilonGreedy(self.acting, rate)
 
     def _act(self, policy_input: PolicyInput, state: Any, *, deterministic: bool) -> tuple[Arrays, Any]:
         if deterministic:
             return self.acting.act(policy_input, None, state)
         rate = self.config.exploration_final_eps  # of a stochastic `predict`
-        greedy = EpsilonGreedy(self.acting, lambda _: rate)
+        greedy = self._greedy(lambda _: rate)
         return greedy.act(policy_input, self.predict_rng, self.progress, state)
 
     def update(self) -> None:
@@ -131,7 +171,10 @@ class DQN(OffPolicyAlgorithm):
     def _learn_from(self, batches: ReplayBatch, n_steps: int) -> Mapping[str, Tensor]:
         together = 2 ** (min(n_steps, max(1, ROWS_AHEAD // self.config.batch_size)).bit_length() - 1)
         has_statistics = next(self.policy.buffers(), None) is not None  # which gradient steps may move
-        if together > 1 and not has_statistics:
+        if self.config.noisy:
+            shape = n_steps, 2, self.policy.noise_size
+            batches = {**batches, "noise": self._tensors(factor_noise(self.rng, shape))}
+        elif together > 1 and not has_statistics:
             batches = {**batches, "target_values": self._target_values_ahead(batches, together)}
         return self.take_steps(self._gradient_step, self.rates(self._progress_before), batches)
 
@@ -160,11 +203,13 @@ class DQN(OffPolicyAlgorithm):
 
     def _gradient_step(self, state: State, rates: Rates, batch: ReplayBatch) -> StepResult:
         network = self.updater.module(state)
-        values = self._values_of_actions(network(batch["observations"]), batch["actions"])
+        estimates = network(batch["observations"], **noise_of(batch, ONLINE))
+        values = self._values_of_actions(estimates, batch["actions"])
         losses, errors = self._losses_and_errors(values, self.targets(state, batch))
         loss = mean_loss(losses, batch.get("weights"))
         state, grad_norm = self.updater.step(state, network, loss, rates["learning_rate"])
-        metrics = {"loss": loss.detach(), "q_value": values.mean().detach(), "grad_norm": grad_norm}
+        q_value = self.policy.action_values(values.detach()[..., None]).mean()
+        metrics = {"loss": loss.detach(), "q_value": q_value, "grad_norm": grad_norm}
         return StepResult(state, metrics, td_errors(batch, errors))
 
     def _values_of_actions(self, estimates: Tensor, actions: Tensor) -> Tensor:
@@ -178,22 +223,49 @@ class DQN(OffPolicyAlgorithm):
     def targets(self, state: State, batch: ReplayBatch) -> Tensor:
         """Return r + γ·Q_target(s′, a′), (batch,), of the action a′ that the deciding network chooses.
 
+        With Munchausen learning the value of s′ is the soft one, and r has a share of log π(a|s), clipped.
         Where ``batch`` has ``target_values``, that is what was computed of these next observations ahead.
         """
         values = batch.get("target_values")
         if values is None:
             values = self._target_network_values(state, batch)
-        if self.config.double:
+        if self.munchausen is not None:
             with self.policy_mode.evaluation():
-                deciding = self.updater.functional(state)(batch["next_observations"])
+                target = self.updater.functional(state, "target")
+                estimates = target(batch["observations"], **noise_of(batch, TARGET))
+            log_policy = gather(self._log_policy(estimates, batch.get("action_masks")), batch["actions"])
+            bonus = self.munchausen.alpha * log_policy.clamp(self.munchausen.floor, 0.0)
+            batch = {**batch, "rewards": batch["rewards"] + bonus}
+        elif self.config.double:
+            with self.policy_mode.evaluation():
+                online = self.updater.functional(state)
+                deciding = online(batch["next_observations"], **noise_of(batch, ONLINE))
             values = self._values_of_best_actions(values, deciding, batch)
         return self._bootstrapped(batch, values)
 
     def _target_network_values(self, state: State, batch: ReplayBatch) -> Tensor:
-        """Return Q_target(s′, a′), (batch,); of all actions, (batch, actions), where it does not choose."""
+        """Return Q_target(s′, a′), (batch,); of all actions, (batch, actions), where it does not choose.
+
+        With Munchausen learning it is Σ π(a′|s′)·(Q_target(s′, a′) − τ·log π(a′|s′)) (equation 1).
+        """
         with self.policy_mode.evaluation():
-            estimates = self.updater.functional(state, "target")(batch["next_observations"])
+            target = self.updater.functional(state, "target")
+            estimates = target(batch["next_observations"], **noise_of(batch, TARGET))
+        if self.munchausen is not None:
+            log_policy = self._log_policy(estimates, batch.get("next_action_masks"))
+            if estimates.dim() > 2:  # of quantiles
+                log_policy = log_policy[:, None]
+            policy = (log_policy / self.munchausen.tau).exp()
+            return (policy * (estimates - log_policy)).sum(-1)
         return estimates if self.config.double else self._values_of_best_actions(estimates, estimates, batch)
+
+    def _log_policy(self, estimates: Tensor, masks: Tensor | None) -> Tensor:
+        """Return τ·log π (batch, actions) of the softmax of action values divided by the temperature τ."""
+        assert self.munchausen is not None
+        values = self.policy.head.masked(self.policy.action_values(estimates), masks)
+        tau = self.munchausen.tau
+        best = values.amax(-1, keepdim=True)  # taken off first: it may be large beside the differences
+        return tau * torch.log_softmax((values - best) / tau, -1)
 
     def _values_of_best_actions(self, estimates: Tensor, deciding: Tensor, batch: ReplayBatch) -> Tensor:
         """Return the estimates of the actions which are best, of those allowed, by the deciding ones."""
@@ -201,6 +273,15 @@ class DQN(OffPolicyAlgorithm):
         if "next_action_masks" in batch:
             values = self.policy.head.masked(values, batch["next_action_masks"])
         return self._values_of_actions(estimates, values.argmax(1))
+
+
+ONLINE, TARGET = 0, 1
+"""Rows of a step's noise: for all passes of the online network, and of the target network."""
+
+
+def noise_of(batch: ReplayBatch, network: int) -> dict[str, Tensor]:
+    """Return the noise argument of a network's passes in a gradient step, where it takes any."""
+    return {"noise": batch["noise"][network]} if "noise" in batch else {}
 
 
 class HerDQN(DQN):

@@ -36,8 +36,17 @@ from zoo.policies.actor_critic import ActionValuePolicy, ActorCritic, PolicyInpu
 from zoo.policies.continuous import DeterministicActor, DiscreteActor, LinearPolicy, SquashedActor
 from zoo.policies.distributions import ActionDistribution
 from zoo.policies.encoders import VectorEncoder
-from zoo.policies.networks import ACTIVATION_CLASSES, NORM_EPS, BatchRenorm, Mlp, ResidualBlock, ResidualMlp
-from zoo.policies.q_networks import NormalizedQNetwork, QNetwork, QuantileNetwork
+from zoo.policies.networks import (
+    ACTIVATION_CLASSES,
+    NORM_EPS,
+    BatchRenorm,
+    Mlp,
+    NoisyLinear,
+    NoisyMlp,
+    ResidualBlock,
+    ResidualMlp,
+)
+from zoo.policies.q_networks import CategoricalNetwork, NormalizedQNetwork, QNetwork, QuantileNetwork
 
 CALLS_BEFORE_A_GRAPH = 10
 MOST_GRAPHS = 4
@@ -90,7 +99,7 @@ class ActingPolicy:
 
     def parameters(self, inputs: PolicyInput, state: Array | None = None) -> tuple[Array, Array | None]:
         """Return the masked parameters of the head (n, ``parameter_size``), and the next state."""
-        if self._in_numpy is not None:
+        if self._in_numpy is not None and "noise" not in inputs:
             parameters = self._in_numpy(inputs["observations"])
             return self.head.masked(parameters, inputs.get("action_masks")), None
         with _evaluating(self.policy):
@@ -220,7 +229,7 @@ _ACTORS = (SquashedActor, DiscreteActor, DeterministicActor, LinearPolicy)
 _LOGIT_HEADS = (heads.Categorical, heads.JointCategorical, heads.MultiCategorical, heads.Bernoulli)
 _KNOWN = {
     *(VectorEncoder, Mlp, ResidualMlp, ResidualBlock, nn.Linear, nn.LayerNorm, BatchRenorm, nn.Identity),
-    *(nn.Tanh, nn.ReLU, *_LOGIT_HEADS),
+    *(nn.Tanh, nn.ReLU, NoisyLinear, NoisyMlp, *_LOGIT_HEADS),
     *(heads.Deterministic, heads.UnboundedDeterministic, heads.DiagonalGaussian, heads.SquashedGaussian),
 }
 
@@ -234,13 +243,29 @@ def action_parameters_in_numpy(policy: Any) -> ArrayFunction | None:
         return _chain(policy.encoder, policy.shared, policy.actor, policy.head)
     if type(policy) in _ACTORS or (type(policy) is NormalizedQNetwork and policy.core is None):
         return _chain(policy.encoder, policy.trunk, policy.head)
-    if type(policy) not in (QNetwork, QuantileNetwork):
+    if type(policy) not in (QNetwork, QuantileNetwork, CategoricalNetwork):
         return None
     outputs = _chain(policy.encoder, policy.advantages)
     if type(policy) is QNetwork or outputs is None:
         return outputs
     n_quantiles = policy.n_quantiles
+    if type(policy) is CategoricalNetwork:
+        return _expected_returns(policy, outputs)
     return lambda inputs: outputs(inputs).reshape(len(inputs), n_quantiles, -1).mean(1)
+
+
+def _expected_returns(policy: CategoricalNetwork, outputs: ArrayFunction) -> ArrayFunction:
+    """Return the function to the expected returns (n, actions), for which the state values matter."""
+    of_state = None if policy.state_value is None else _chain(policy.encoder, policy.state_value)
+    returns = policy.returns().numpy()
+
+    def expected(inputs: Array) -> Array:
+        logits = outputs(inputs).reshape(len(inputs), len(returns), -1)
+        if of_state is not None:
+            logits = logits - logits.mean(-1, keepdims=True) + of_state(inputs)[..., None]
+        return heads.softmax(logits.swapaxes(1, 2)) @ returns
+
+    return expected
 
 
 def values_in_numpy(policy: nn.Module) -> ArrayFunction | None:

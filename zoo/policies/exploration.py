@@ -23,6 +23,7 @@ from zoo.optim.update_runner import average_number
 from zoo.policies.acting import ActingPolicy, BatchedPolicy
 from zoo.policies.actor_critic import PolicyInput
 from zoo.policies.distributions import Categorical, Deterministic, Gaussian, SdeNoise
+from zoo.policies.networks import factor_noise
 
 
 @dataclass
@@ -113,6 +114,19 @@ class EpsilonGreedy(Exploration):
             return random_actions, None
         greedy, state = self.acting.act(inputs, None, state)
         return np.where(is_random, random_actions, greedy), state
+
+
+class NoisyGreedy(EpsilonGreedy):
+    """The best action of a network with noisy layers; draws noise for each environment at each step."""
+
+    def __init__(self, acting: ActingPolicy) -> None:
+        super().__init__(acting, lambda _: 0.0)
+
+    def act(
+        self, inputs: PolicyInput, rng: np.random.Generator, progress: float, state: Array | None = None
+    ) -> Acted:
+        noise = factor_noise(rng, (n_rows(inputs), self.acting.policy.noise_size))  # type: ignore[arg-type]
+        return self.acting.act({**inputs, "noise": noise}, None, state)
 
 
 class StochasticExploration(Exploration):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import normalize
 
+from zoo.buffers.arrays import Array
 from zoo.errors import ZooError
 from zoo.policies.config import ACTIVATIONS, BLOCKS, PolicyConfig
 
@@ -109,6 +110,55 @@ class Mlp(nn.Sequential):
             values = layer(values)
             if isinstance(layer, nn.Linear) and (factor := next(factors, None)) is not None:
                 values = values * factor
+        return values
+
+
+class NoisyLinear(nn.Linear):
+    """A linear layer with learned noise (Fortunato et al. 2018, https://arxiv.org/abs/1706.10295).
+
+    Weights are μ + σ·f(ε_out)·f(ε_in), biases μ + σ·f(ε_out), with σ = ``std``/√inputs at first; ``noise``
+    (inputs + outputs) has f(ε) of the inputs, then of the outputs: `factor_noise`. Noise (rows, …) is another
+    for each row. Without noise the layer is the linear one of the means.
+    """
+
+    def __init__(self, size: int, output: int, std: float) -> None:
+        super().__init__(size, output)  # whose initial weights and biases are uniform in ±1/√inputs
+        self.weight_std = nn.Parameter(torch.full_like(self.weight, std / math.sqrt(size)))
+        self.bias_std = nn.Parameter(torch.full_like(self.bias, std / math.sqrt(size)))
+
+    def forward(self, values: Tensor, noise: Tensor | None = None) -> Tensor:
+        if noise is None:
+            return super().forward(values)
+        of_inputs, of_outputs = noise.split((self.in_features, self.out_features), -1)
+        if noise.dim() == 1:
+            weight = torch.addcmul(self.weight, self.weight_std, torch.outer(of_outputs, of_inputs))
+            return nn.functional.linear(values, weight, self.bias + self.bias_std * of_outputs)
+        change = nn.functional.linear(values * of_inputs, self.weight_std, self.bias_std)
+        return super().forward(values) + of_outputs * change
+
+
+def factor_noise(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Return f(ε) = sign(ε)·√|ε| of normal draws, of this shape (equation 10)."""
+    draws = rng.standard_normal(shape, dtype=np.float32)
+    return np.copysign(np.sqrt(np.abs(draws)), draws)
+
+
+class NoisyMlp(Mlp):
+    """An `Mlp` whose linear layers are `NoisyLinear`; its noise has ``noise_size`` numbers."""
+
+    def __init__(self, std: float, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        for i, layer in enumerate(self):
+            if isinstance(layer, nn.Linear):
+                self[i] = NoisyLinear(layer.in_features, layer.out_features, std)
+        noisy = [layer for layer in self if isinstance(layer, NoisyLinear)]
+        self.noise_sizes = [layer.in_features + layer.out_features for layer in noisy]
+        self.noise_size = sum(self.noise_sizes)
+
+    def with_noise(self, values: Tensor, noise: Tensor) -> Tensor:
+        parts = iter(noise.split(self.noise_sizes, dim=-1))
+        for layer in self:
+            values = layer(values, next(parts)) if isinstance(layer, NoisyLinear) else layer(values)
         return values
 
 

@@ -1,4 +1,4 @@
-"""The Q-networks of DQN, QR-DQN and PQN: values, or quantiles of the return, of each discrete action."""
+"""The Q-networks of DQN and its kin: values, or distributions of the return, of each discrete action."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import itertools
 from dataclasses import replace
 from typing import Any
 
+import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.envs.spaces import Space
+from zoo.errors import ZooError
 from zoo.policies.actor_critic import PolicyInput
 from zoo.policies.config import PolicyConfig
 from zoo.policies.distributions import Categorical
 from zoo.policies.encoders import NatureCnn, default_hidden_sizes, make_encoder
-from zoo.policies.networks import Mlp, layer_sizes, make_trunk, orthogonal
+from zoo.policies.networks import Mlp, NoisyMlp, layer_sizes, make_trunk, orthogonal
 from zoo.policies.recurrent import make_core
 
 
@@ -24,6 +26,7 @@ class QNetwork(nn.Module):
     ``dueling`` splits the network into a state value and advantages whose mean is taken off (Wang et al.
     2016, equation 9). After images the advantages are linear in the encoder's output, while the state value
     keeps hidden layers of 64-64, as in Stable-Baselines. ``n_estimates`` are the numbers for each value.
+    With ``noisy_std`` all layers behind the encoder are noisy, and a pass may take ``noise_size`` numbers.
     """
 
     def __init__(
@@ -34,6 +37,7 @@ class QNetwork(nn.Module):
         *,
         dueling: bool = False,
         n_estimates: int = 1,
+        noisy_std: float | None = None,
     ) -> None:
         super().__init__()
         assert isinstance(action_space, spaces.Discrete)
@@ -42,24 +46,36 @@ class QNetwork(nn.Module):
         self.encoder = make_encoder(observation_space, config, ortho_init=bool(config.ortho_init))
         hidden = layer_sizes(config, ("qf",), default_hidden_sizes(self.encoder))["qf"]
         size = self.encoder.features_dim
-        self.advantages = make_trunk(config, size, hidden, n_estimates * self.head.parameter_size, "relu")
+
+        def make(widths: list[int], n_outputs: int) -> Mlp:
+            if noisy_std is None:
+                return make_trunk(config, size, widths, n_outputs, "relu")
+            if config.block != "plain":
+                raise ZooError("`algo.noisy` needs plain hidden layers: policy.block=plain")
+            return NoisyMlp(noisy_std, config, size, widths, n_outputs, "relu")
+
+        self.advantages = make(hidden, n_estimates * self.head.parameter_size)
         self.state_value: Mlp | None = None
         if dueling:
             value_hidden = [64, 64] if isinstance(self.encoder, NatureCnn) and not hidden else hidden
-            self.state_value = make_trunk(config, size, value_hidden, n_estimates, "relu")
+            self.state_value = make(value_hidden, n_estimates)
+        networks = [self.advantages, *([self.state_value] if dueling else [])]
+        self.noise_sizes = [network.noise_size for network in networks if isinstance(network, NoisyMlp)]
+        self.noise_size = sum(self.noise_sizes)
         if config.ortho_init:
             orthogonal(self.advantages, output_gain=1.0)
             if self.state_value is not None:
                 orthogonal(self.state_value, output_gain=1.0)
 
-    def forward(self, observations: Any) -> Tensor:
-        """Return the action values (…, actions)."""
+    def forward(self, observations: Any, noise: Tensor | None = None) -> Tensor:
+        """Return the action values (…, actions); ``noise`` is for all rows alike, or one for each."""
         features = self.encoder(observations)
-        advantages = self._by_estimate(self.advantages(features))
+        parts = [None, None] if noise is None else noise.split(self.noise_sizes, dim=-1)
+        advantages = self._by_estimate(outputs_of(self.advantages, features, parts[0]))
         if self.state_value is None:
             return advantages
         centred = advantages - advantages.mean(-1, keepdim=True)
-        return self._by_estimate(self.state_value(features)) + centred
+        return self._by_estimate(outputs_of(self.state_value, features, parts[1])) + centred
 
     def _by_estimate(self, outputs: Tensor) -> Tensor:
         """Return outputs (…, estimates · n) as (…, estimates, n), or as they are for one estimate."""
@@ -71,8 +87,13 @@ class QNetwork(nn.Module):
 
     def action_parameters(self, inputs: dict[str, Any], state: Tensor | None = None) -> tuple[Tensor, None]:
         """Return the action values; masked actions get values far below all others."""
-        values = self.action_values(self(inputs["observations"]))
+        values = self.action_values(self(inputs["observations"], inputs.get("noise")))
         return self.head.masked(values, inputs.get("action_masks")), None
+
+
+def outputs_of(network: Mlp, features: Tensor, noise: Tensor | None) -> Tensor:
+    """Return a network's outputs, with noise or without."""
+    return network(features) if noise is None else network.with_noise(features, noise)
 
 
 class QuantileNetwork(QNetwork):
@@ -85,9 +106,9 @@ class QuantileNetwork(QNetwork):
         config: PolicyConfig,
         *,
         n_quantiles: int = 200,
-        dueling: bool = False,
+        **options: Any,
     ) -> None:
-        super().__init__(observation_space, action_space, config, dueling=dueling, n_estimates=n_quantiles)
+        super().__init__(observation_space, action_space, config, n_estimates=n_quantiles, **options)
         self.n_quantiles = n_quantiles
 
     def _by_estimate(self, outputs: Tensor) -> Tensor:
@@ -96,6 +117,33 @@ class QuantileNetwork(QNetwork):
     def action_values(self, estimates: Tensor) -> Tensor:
         """Return the means of the quantiles (…, actions)."""
         return estimates.mean(-2)
+
+
+class CategoricalNetwork(QuantileNetwork):
+    """A `QNetwork` with a logit for each of ``n_atoms`` returns of each action, (…, atoms, actions).
+
+    The returns are evenly spaced from the first to the second of ``value_range``.
+    """
+
+    def __init__(
+        self,
+        *spaces_and_config: Any,
+        n_atoms: int = 51,
+        value_range: tuple[float, float] = (-10.0, 10.0),
+        **options: Any,
+    ) -> None:
+        super().__init__(*spaces_and_config, n_quantiles=n_atoms, **options)
+        self.value_range = value_range
+
+    def returns(self, device: torch.device | None = None, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return the returns (atoms,)."""
+        low, high = self.value_range
+        return torch.linspace(low, high, self.n_quantiles, device=device, dtype=dtype)
+
+    def action_values(self, estimates: Tensor) -> Tensor:
+        """Return the expected returns (…, actions)."""
+        returns = self.returns(estimates.device, estimates.dtype)
+        return (torch.softmax(estimates, -2) * returns[:, None]).sum(-2)
 
 
 class NormalizedQNetwork(nn.Module):

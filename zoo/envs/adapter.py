@@ -127,14 +127,6 @@ class VecEnvAdapter(ABC):
         """Return the length of the longest running episode, in steps."""
         return int(self._n_steps - self._first_steps.min())
 
-    @in_env_folder()
-    def render(self) -> Any:
-        """Return one frame per environment, or the vector environment's own rendering."""
-        try:
-            return self.env.render()
-        except gym.error.DependencyNotInstalled as error:
-            raise ZooError(f"rendering needs a package: {error}") from error
-
     def close(self) -> None:
         """Close the environments and the monitor; an exception is printed as one line."""
         if self.monitor is not None:

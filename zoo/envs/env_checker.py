@@ -103,7 +103,7 @@ def find_problems(
                 made = make_env(config, source)
             except (Exception, SystemExit) as error:
                 raise env_error(error, config.id, "while it was made") from error
-            opened.callback(_close, made, config)
+            opened.callback(close_reporting(config.id)(made.close))
             return made
 
         started = time.monotonic()
@@ -129,11 +129,6 @@ def find_problems(
                 f"one and a new one {where}; or let reset() set everything back"
             )
         return findings
-
-
-def _close(env: Env, config: EnvConfig) -> None:
-    with close_reporting(config.id):
-        env.close()
 
 
 @dataclass

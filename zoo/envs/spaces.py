@@ -126,7 +126,9 @@ def space_from_dict(data: Mapping[str, Any]) -> Space:
     kind = data["type"]
     if kind == "Box":
         dtype, shape = np.dtype(data["dtype"]), tuple(data["shape"])
-        low, high = (_bound_from_json(data[name], shape, dtype) for name in ("low", "high"))
+        exact = None if dtype.kind in "iu" else np.float64
+        bounds = (np.array(data[name], exact) for name in ("low", "high"))
+        low, high = (np.broadcast_to(bound, shape).astype(dtype) for bound in bounds)
         return spaces.Box(low, high, shape, dtype.type)
     if kind == "Discrete":
         return spaces.Discrete(data["n"], start=data["start"])
@@ -147,11 +149,6 @@ def _bound_to_json(bound: np.ndarray[Any, Any]) -> Any:
     if bound.size and (bound == bound.flat[0]).all():
         bound = bound.reshape(-1)[0:1].reshape(())
     return np.where(np.isinf(bound), bound.astype(str).astype(object), bound.astype(object)).tolist()
-
-
-def _bound_from_json(bound: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    exact = np.array(bound) if dtype.kind in "iu" else np.array(bound, dtype=np.float64)
-    return np.broadcast_to(exact, shape).astype(dtype)
 
 
 def describe(space: Space) -> str:

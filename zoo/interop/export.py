@@ -88,7 +88,11 @@ def export_agent(
             (new / name).write_bytes(content)
         described = {"files": list(written), "inputs": module.inputs, "outputs": module.outputs}
         (new / DESCRIPTION).write_text(json.dumps(described, default=asdict, indent=2), encoding="utf-8")
-        (new / README).write_text(_readme(title, module, list(written)), encoding="utf-8")
+        template = Path(__file__).with_name("export_readme.md.j2").read_text(encoding="utf-8")
+        readme = jinja2.Template(template, trim_blocks=True, keep_trailing_newline=True).render(
+            title=one_line(title), recurrent=module.state_size > 0, masks=module.masks_actions, files=written
+        )
+        (new / README).write_text(readme, encoding="utf-8")
     return differences
 
 
@@ -380,10 +384,3 @@ def _difference(agent: Algorithm, module: DeterministicPolicy, inputs: Sequence[
             f" {len(inputs[0]):,} random observations; nothing was written"
         )
     return largest
-
-
-def _readme(title: str, module: DeterministicPolicy, files: list[str]) -> str:
-    template = Path(__file__).with_name("export_readme.md.j2").read_text(encoding="utf-8")
-    return jinja2.Template(template, trim_blocks=True, keep_trailing_newline=True).render(
-        title=one_line(title), recurrent=bool(module.state_size), masks=module.masks_actions, files=files
-    )

@@ -158,7 +158,7 @@ class OnPolicyAlgorithm(Algorithm):
     ) -> None:
         self.reward_model: RewardModel | None = None
         super().__init__(policy, env, learning_rate, **options)
-        intrinsic = self.config.intrinsic
+        intrinsic = getattr(self.config, "intrinsic", None)  # that of a Q-learner has none
         if intrinsic is not None:
             if self.config.reward_model is not None:
                 raise ZooError("`algo.intrinsic` does not go with `algo.reward_model`; leave one out")

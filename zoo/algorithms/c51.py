@@ -20,7 +20,7 @@ from torch import Tensor
 from zoo.algorithms.categorical import Categorical, CategoricalConfig, distribution_of
 from zoo.algorithms.dqn import DQN, DQNConfig
 from zoo.algorithms.off_policy import ReplayBatch
-from zoo.algorithms.search_space import choices, searched
+from zoo.algorithms.search_space import NET_ARCHS, choices, searched
 from zoo.config.fields import with_defaults
 from zoo.errors import ZooError
 from zoo.policies.distributions import gather
@@ -119,6 +119,7 @@ class Rainbow(C51):
 
     of_preset = "rainbow"
     config_class = RainbowConfig
+    search_space = searched(C51.search_space, policy=choices(net_arch={**NET_ARCHS, "pair": [128, 128]}))
     usual_replay: ClassVar[dict[str, Any]] = {"n_step": 3, "prioritized": {"alpha": 0.5}}
 
     def _adam_eps(self) -> float:

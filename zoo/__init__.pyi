@@ -665,9 +665,8 @@ class DQN(_DQN):
         noisy (bool, default False): explore by layers with learned noise (noisy networks) instead of
             random actions
         noisy_std (float, default 0.5, ≥ 0): first size of that noise; larger: explores more, for longer
-        munchausen (MunchausenConfig | dict[str, Any] | None, default None): rewards for the log-
-            probability of actions by a softmax policy, which targets value: {alpha: 0.9, tau: 0.03,
-            floor: -1}; double has no effect then
+        munchausen (MunchausenConfig | dict[str, Any] | None, default None): reward the log of a softmax
+            policy, which targets value then: {alpha: 0.9, tau: 0.03, floor: -1}; double has no effect
     """
     def __init__(
         self,
@@ -1339,9 +1338,8 @@ class QRDQN(_QRDQN):
         noisy (bool, default False): explore by layers with learned noise (noisy networks) instead of
             random actions
         noisy_std (float, default 0.5, ≥ 0): first size of that noise; larger: explores more, for longer
-        munchausen (MunchausenConfig | dict[str, Any] | None, default None): rewards for the log-
-            probability of actions by a softmax policy, which targets value: {alpha: 0.9, tau: 0.03,
-            floor: -1}; double has no effect then
+        munchausen (MunchausenConfig | dict[str, Any] | None, default None): reward the log of a softmax
+            policy, which targets value then: {alpha: 0.9, tau: 0.03, floor: -1}; double has no effect
         n_quantiles (int, default 200, ≥ 1, ≤ 100000): quantiles of the return of each action
     """
     def __init__(

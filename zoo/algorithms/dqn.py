@@ -86,8 +86,8 @@ class DQNConfig(OffPolicyConfig):
     )
     munchausen: MunchausenConfig | dict[str, Any] | None = hyperparameter(
         None,
-        "rewards for the log-probability of actions by a softmax policy, which targets value:"
-        " {alpha: 0.9, tau: 0.03, floor: -1}; double has no effect then",
+        "reward the log of a softmax policy, which targets value then:"
+        " {alpha: 0.9, tau: 0.03, floor: -1}; double has no effect",
     )
 
     def __post_init__(self) -> None:

@@ -453,7 +453,7 @@ def test_objects_show_what_they_are() -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_preset_keeps_its_name(name: str, tmp_path: Path) -> None:
     preset = getattr(zoo, name)
-    continuous = "Continuous" if preset.name not in ("ppo2", "dqn") else ""
+    continuous = "Continuous" if preset.name not in ("ppo2", "dqn", "c51") else ""
     env, policy = f"Zoo/BitFlipping{continuous}-v0", "MultiInputPolicy"
     own = {"recurrent_ppo": "MultiInputLstmPolicy", "droq": "DroQPolicy", "simba": "SimbaPolicy"}
     own["simba_v2"] = "SimbaV2Policy"

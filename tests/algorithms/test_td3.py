@@ -212,13 +212,13 @@ def fast_td3_by_hand(model: Any, rows: dict[str, Tensor], noise: Tensor) -> dict
             smooth = (0.001 * noise[index]).clamp(-0.5, 0.5)
             next_actions = (actor(row["next_observations"]) + smooth).clamp(-1, 1)
             next_ones = target(row["next_observations"], next_actions).softmax(-1)
-            smaller = (next_ones @ ATOMS).argmin(0)
             wanted = torch.zeros(BATCH, len(ATOMS), dtype=torch.float64)
             for sample in range(BATCH):
                 discount = 0.875 * (1 - row["terminated"][sample])
                 places = (row["rewards"][sample] + discount * ATOMS).clamp(-2, 2)
                 shares = (1 - (places[:, None] - ATOMS).abs() / 0.4).clamp(min=0)
-                wanted[sample] = next_ones[smaller[sample], sample] @ shares
+                projected = next_ones[:, sample] @ shares
+                wanted[sample] = projected[(projected @ ATOMS).argmin()]
         logits = critics(row["observations"], row["actions"])
         climb(for_critics, -(wanted * logits.log_softmax(-1)).sum(-1).mean(1).sum())
         if index % 2:

@@ -50,7 +50,7 @@ MISTAKES = {
     f"train {CARTPOLE} eval.every=9": "`callbacks.eval.every`",
     f"train {CARTPOLE} threshold=9": "`callbacks.stop_on_reward.threshold`",
     f"train {CARTPOLE} env.g=9": "`env.kwargs.g`",
-    f"train {CARTPOLE} buffer_size=9": "of acer, crossq, ddpg, dqn",
+    f"train {CARTPOLE} buffer_size=9": "of acer, c51, crossq, ddpg, dqn",
     # A name of another library.
     f"train {CARTPOLE} eval_freq=10": "`callbacks.eval.every`",
     f"evaluate {CARTPOLE} n_eval_episodes=10": "`n_episodes`",
@@ -227,13 +227,13 @@ def test_missing_tuned_file_names_its_neighbour(capsys: pytest.CaptureFixture[st
 
 
 ANSWERS = {
-    "algo=trpo algo.n_epochs=3": "of ppo1, ppo2, not of trpo, which has algo.n_critic_updates",
-    "algo=trpo n_epochs=3": "of ppo1, ppo2, not of trpo, which has algo.n_critic_updates",
+    "algo=trpo algo.n_epochs=3": "of ppo1, ppo2, pqn, not of trpo, which has algo.n_critic_updates",
+    "algo=trpo n_epochs=3": "of ppo1, ppo2, pqn, not of trpo, which has algo.n_critic_updates",
     "algo=acktr algo.n_epochs=3": "not of acktr, one step is taken per rollout",
     "algo=bc algo.n_epochs=4": "not of bc, n_timesteps",
     "algo=ars algo.batch_size=5": "n_delta × n_eval_episodes",
     "algo=ars algo.gamma=0.9": "not of ars, returns are not discounted",
-    "algo=ppo2 algo.learning_starts=9": "of crossq, ddpg, dqn",
+    "algo=ppo2 algo.learning_starts=9": "of c51, crossq, ddpg, dqn",
     "algo=ppo2 algo.max_episode_steps=9": "it is `env.max_episode_steps` here",
     "algo=bc expert=FILE": "unknown key `expert`: it is `dataset` here",
     "algo=recurrent_ppo policy=MlpPolicy tuned=none": "policy=MlpLstm",

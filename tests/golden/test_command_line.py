@@ -124,7 +124,7 @@ MISTAKES = {
     f"{CARTPOLE} experiment=nowhere": "nowhere",
     f"{CARTPOLE} algo.buffer_size=1000": "buffer_size",
     # What does not go together.
-    "train algo=sac env=CartPole-v1": "Discrete",
+    "train algo=td3 env=CartPole-v1": "Discrete",
     "train algo=dqn env=Pendulum-v1": "Box",
     f"{CARTPOLE} algo.batch_size=4096 algo.n_minibatches=7": "n_minibatches",
     f"{CARTPOLE} policy=CnnPolicy": "CnnPolicy",

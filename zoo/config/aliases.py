@@ -57,7 +57,8 @@ class UnknownKeyError(ZooError):
         ``others`` is what to say of a key that is not among them, or "".
         """
         places = [path for path in keys if _last(path) == self.key and path != self.path]
-        is_of_algorithms = self.section == "algo" or places == [f"pretrain.{self.key}"]
+        other_places = {f"pretrain.{self.key}", f"algo.intrinsic.{self.key}"}
+        is_of_algorithms = self.section == "algo" or (bool(places) and set(places) <= other_places)
         hint = (
             (others if is_of_algorithms else "")
             or self._elsewhere(keys, places)

@@ -87,7 +87,8 @@ class QNetwork(nn.Module):
 
     def action_parameters(self, inputs: dict[str, Any], state: Tensor | None = None) -> tuple[Tensor, None]:
         """Return the action values; masked actions get values far below all others."""
-        values = self.action_values(self(inputs["observations"], inputs.get("noise")))
+        noise = [inputs["noise"]] if "noise" in inputs else []
+        values = self.action_values(self(inputs["observations"], *noise))
         return self.head.masked(values, inputs.get("action_masks")), None
 
 

@@ -148,7 +148,7 @@ MISTAKES = {
     "compare nowhere empty": "nowhere",
     f"tune {MINE} sampler=nothing": "sampler",
     f"tune {MINE} n_trial=3": "n_trials",
-    "agents algo=rainbow": "rainbow",
+    "agents algo=muzero": "muzero",
     "benchmark n_episodes=0": "n_episodes",
     "check env=CartPol-v1": "CartPole-v1",
 }

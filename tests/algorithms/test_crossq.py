@@ -232,4 +232,10 @@ def test_norm_of_inputs_needs_a_norm() -> None:
 def test_policy_fields_choose_the_normalisation() -> None:
     model = CrossQ({"critic": {"layer_norm": True}, "actor": {"norm": "none"}}, Nowhere())
     assert not any(isinstance(layer, BatchRenorm) for layer in model.policy.modules())
-    assert sum(isinstance(layer, torch.nn.LayerNorm) for layer in model.policy.critics.modules()) == 6
+    assert sum(isinstance(layer, torch.nn.LayerNorm) for layer in model.policy.critics.modules()) == 4
+
+
+def test_layer_norm_leaves_the_input_as_it_is() -> None:
+    model = CrossQ("DroQPolicy", Nowhere())
+    assert isinstance(model.policy.critics.critics[0][0], torch.nn.Linear)
+    assert isinstance(model.policy.actor.trunk[0], BatchRenorm)

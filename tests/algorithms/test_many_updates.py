@@ -310,9 +310,9 @@ def test_simba_normalises_without_clipping_unless_told() -> None:
 
 
 def test_simba_without_normalisation_says_so() -> None:
-    with pytest.warns(zoo.ZooWarning, match=r"simba was made for env.normalize={rewards: false, clip_obs"):
+    with pytest.warns(zoo.ZooWarning, match=r"simba expects .* 'env.normalize={rewards: false, clip_obs"):
         SimBa(env=zoo.EnvConfig("Pendulum-v1"), compile=False)
-    with pytest.warns(zoo.ZooWarning, match=r"simba_v2 was made for env.normalize={rewards: scaled"):
+    with pytest.warns(zoo.ZooWarning, match=r"simba_v2 expects .* 'env.normalize={rewards: scaled"):
         zoo.SimBaV2({"net_arch": [8]}, zoo.EnvConfig("Pendulum-v1", normalize=True), compile=False)
 
 
@@ -369,6 +369,15 @@ def test_dropout_rate_of_other_libraries() -> None:
     model = DroQ("DroQPolicy", "Pendulum-v1", policy_kwargs={"dropout_rate": 0.1}, compile=False)
     assert model.policy.critics.dropout == 0.1
     assert isinstance(model.policy.critics.critics[0][1], nn.LayerNorm)
+
+
+@pytest.mark.parametrize("without", [{"layer_norm": False}, {"norm": "none"}])
+def test_norm_of_droq_can_be_taken_away(without: dict[str, Any]) -> None:
+    fields = [f"policy.critic.{name}={str(value).lower()}" for name, value in without.items()]
+    config = zoo.compose("train", ["algo=droq", "env=Pendulum-v1", *fields]).policy
+    model = DroQ(config, "Pendulum-v1", compile=False)
+    assert not any(isinstance(layer, nn.LayerNorm) for layer in model.policy.modules())
+    assert model.policy.critics.dropout == 0.01
 
 
 # -- bad input ---------------------------------------------------------------------------------------

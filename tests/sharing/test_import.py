@@ -287,18 +287,22 @@ class OwnPolicy(ActorCriticPolicy):
 
 
 @pytest.mark.parametrize(
-    ("policy", "options", "problem"),
+    ("algorithm", "policy", "options", "problem"),
     [
         (
+            "PPO",
             "MlpPolicy",
             {"policy_kwargs": {"activation_fn": OwnActivation}},
             "its non-linearity is OwnActivation",
         ),
-        (OwnPolicy, {}, f"an unknown class in {__name__}"),
+        ("PPO", OwnPolicy, {}, f"an unknown class in {__name__}"),
+        ("CrossQ", "MlpPolicy", {"policy_kwargs": {"batch_norm_eps": 0.1}}, "its batch_norm_eps is 0.1"),
     ],
 )
-def test_what_zoo_does_not_have_is_said(policy: Any, options: Any, problem: str, tmp_path: Path) -> None:
-    model = make("PPO", policy, Still(VECTOR, CHOICE), **options)
+def test_what_zoo_does_not_have_is_said(
+    algorithm: str, policy: Any, options: Any, problem: str, tmp_path: Path
+) -> None:
+    model = make(algorithm, policy, Still(VECTOR, CONTINUOUS), **options)
     with pytest.raises(ZooError, match=problem):
         import_sb3(saved(model, tmp_path))
 

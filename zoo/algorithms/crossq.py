@@ -49,8 +49,7 @@ class CrossQPolicy(SACPolicy):
         config: PolicyConfig,
         **options: Any,
     ) -> None:
-        norm = config.norm or ("layer" if config.layer_norm else "batch_renorm")
-        config = replace(config, norm=norm, norm_input=config.norm_input is not False)
+        config = replace(config, norm=config.norm or ("layer" if config.layer_norm else "batch_renorm"))
         super().__init__(observation_space, action_space, config, **options)
 
 

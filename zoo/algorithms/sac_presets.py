@@ -132,8 +132,13 @@ class SimBa(SACWithNetworks):
         super().__init__(*arguments, **options)
         rewards = None if self.normalizer is None else self.normalizer.rewards
         if self.envs is not None and (rewards is None or rewards != self.usual_normalize["rewards"]):
-            wanted = f"env.normalize={{rewards: {self.usual_normalize['rewards']}, clip_obs: .inf}}".lower()
-            warnings.warn(f"{self.of_preset} was made for {wanted}", ZooWarning, stacklevel=2)
+            wanted = f"{{rewards: {self.usual_normalize['rewards']}, clip_obs: .inf}}".lower()
+            warnings.warn(
+                f"{self.of_preset} expects the observations and rewards of 'env.normalize={wanted}';"
+                " with others it may not learn",
+                ZooWarning,
+                stacklevel=3,
+            )
 
     @staticmethod
     def has_its_critics(policy: PolicyConfig, critic: PolicyConfig) -> bool:

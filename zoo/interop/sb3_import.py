@@ -23,7 +23,7 @@ from zoo.envs.spaces import describe, interfaces_differ, is_image, leaf_spaces
 from zoo.errors import ZooError, nearest
 from zoo.interop.sb3_zip import Sb3Files, is_pickled, read_sb3, read_vecnormalize
 from zoo.policies.config import POLICIES, PolicyConfig
-from zoo.policies.networks import ACTIVATION_CLASSES
+from zoo.policies.networks import ACTIVATION_CLASSES, NORM_EPS
 
 Space = spaces.Space[Any]
 
@@ -173,6 +173,8 @@ def _policy(name: str, files: Sb3Files, observation_space: Space, activation: st
         **recurrence,
     }
     if name == "crossq":
+        if (epsilon := kwargs.get("batch_norm_eps", NORM_EPS)) != NORM_EPS:
+            raise ZooError(f"its batch_norm_eps is {epsilon}; Zoo's is {NORM_EPS}")
         options["norm"] = "batch_renorm" if kwargs.get("batch_norm", True) else "none"
         options["renorm_warmup_steps"] = kwargs.get("renorm_warmup_steps", policy.renorm_warmup_steps)
     if files.plain("use_sde"):

@@ -25,7 +25,7 @@ COMMENT_COLUMN = 36
 WIDTH = 79
 
 FLAGS = {
-    "-h, --help": "this page; with algo=NAME also its hyperparameters",
+    "-h, --help": "this page; with algo=NAME also its hyperparameters and networks",
     "-c, --cfg job": "show the config that would be used, and do nothing; also hydra, all",
     "-p, --package KEY": "with --cfg: show this part of the config alone",
     "--resolve": "with --cfg: show the values of Hydra's interpolations (a job's always are)",
@@ -104,9 +104,12 @@ def command_help(command: str, loader: ConfigLoader, overrides: list[str]) -> st
     config = loader.load_incomplete(overrides)
     parts = [header(command), *_groups(loader)]
     parts.append(_values("key=value", "", _fields(SETTINGS[command]), config))
-    algo = config.get("algo")
+    algo, policy = config.get("algo"), config.get("policy")
     if isinstance(algo, Mapping):
-        parts.append(_values(f"hyperparameters of {algo['name']}", "algo.", _fields(_algo_class(algo)), algo))
+        title = f"hyperparameters of {algo.get('preset') or algo['name']}"
+        parts.append(_values(title, "algo.", _fields(_algo_class(algo)), algo))
+    if isinstance(algo, Mapping) and isinstance(policy, Mapping):
+        parts.append(_values("networks", "policy.", _fields(section_class("policy")), policy))
     parts.append("\n".join(["flags", *_table(FLAGS)]))
     return "\n\n".join(part for part in parts if part)
 
@@ -127,7 +130,12 @@ def _groups(loader: ConfigLoader) -> Iterator[str]:
 
 
 def _values(title: str, prefix: str, meanings: Mapping[str, str], values: Mapping[str, Any]) -> str:
-    table = {f"{prefix}{key}={_flow(values[key])}": text for key, text in meanings.items() if key in values}
+    table = {}
+    for key in filter(values.__contains__, meanings):
+        value = values[key]
+        if isinstance(value, Mapping):
+            value = {name: inner for name, inner in value.items() if inner is not None}
+        table[f"{prefix}{key}={_flow(value)}"] = meanings[key]
     return "\n".join([title, *_table(table)]) if table else ""
 
 

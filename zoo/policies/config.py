@@ -82,7 +82,8 @@ class PolicyConfig:
         choices=NORMS,
     )
     norm_input: bool | None = hyperparameter(
-        None, "normalise the input of the hidden layers too, as `norm` does; null: the algorithm's"
+        None,
+        "normalise the input of the hidden layers too, as `norm` does; null: with norms of batches",
     )
     projection: str | None = hyperparameter(
         None,
@@ -202,6 +203,13 @@ class PolicyConfig:
         """The kind of normalisation of hidden layers, one of `NORMS`."""
         return self.norm or ("layer" if self.layer_norm else "none")
 
+    @property
+    def normalizes_input(self) -> bool:
+        """Whether the input of the hidden layers is normalised as they are."""
+        if self.norm_input is None:
+            return self.hidden_norm in ("batch", "batch_renorm")
+        return self.norm_input and self.hidden_norm != "none"
+
     def check_networks(self, *networks: str) -> None:
         """Raise `ZooError` for fields of a network, or of ``"dropout"``, that the policy does not have."""
         for network in ("actor", "critic"):
@@ -246,7 +254,7 @@ PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "DroQPolicy": (
         "Fully connected networks; dropout and layer normalisation in the critics.",
-        {"critic": CriticConfig(norm="layer", dropout=0.01)},
+        {"critic": CriticConfig(layer_norm=True, dropout=0.01)},
     ),
     "SimbaPolicy": (
         "Residual networks with layer normalisation, for normalised observations.",

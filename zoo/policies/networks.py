@@ -87,7 +87,7 @@ class Mlp(nn.Sequential):
         self, config: PolicyConfig, size: int, hidden: Sequence[int], output: int | None, activation: str
     ) -> None:
         norm, input_size = config.hidden_norm, size
-        layers: list[nn.Module] = [make_norm(config, size)] if config.norm_input and norm != "none" else []
+        layers: list[nn.Module] = [make_norm(config, size)] if config.normalizes_input else []
         for width in hidden:
             layers.append(nn.Linear(size, width))
             if norm == "layer":
@@ -193,7 +193,7 @@ class ResidualMlp(Mlp):
         width = only_width(config, hidden)
         if config.norm is None:
             config = replace(config, norm="layer")
-        layers = [make_norm(config, size)] if config.norm_input and config.norm != "none" else []
+        layers = [make_norm(config, size)] if config.normalizes_input else []
         layers.append(nn.Linear(size, width))
         layers += [ResidualBlock(config, width, activation) for _ in hidden]
         layers.append(make_norm(config, width))

@@ -122,6 +122,8 @@ class A2C(_A2C):
         normalize_advantage (bool, default False): standardise the advantages of each batch that is
             learned from
         ent_coef (float, default 0.01, ≥ 0): weight of the entropy bonus
+        value_normalization (bool, default False): the critic learns in units of the running mean and
+            standard deviation of returns (PopArt); for large or changing rewards
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -158,6 +160,7 @@ class A2C(_A2C):
         gae_lambda: float = 1.0,
         normalize_advantage: bool = False,
         ent_coef: float = 0.01,
+        value_normalization: bool = False,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         vf_coef: float = 0.25,
@@ -242,6 +245,8 @@ class ACKTR(_ACKTR):
         normalize_advantage (bool | None, default None): standardise the advantages of each rollout;
             null: where actions are Box
         ent_coef (float, default 0.01, ≥ 0): weight of the entropy bonus
+        value_normalization (bool, default False): the critic learns in units of the running mean and
+            standard deviation of returns (PopArt); for large or changing rewards
         vf_coef (float, default 0.25, ≥ 0): weight of the value's mean squared error
         kfac_clip (float, default 0.001, > 0): twice the KL divergence, by the quadratic model of it,
             that a step may cause
@@ -281,6 +286,7 @@ class ACKTR(_ACKTR):
         gae_lambda: float = 1.0,
         normalize_advantage: bool | None = None,
         ent_coef: float = 0.01,
+        value_normalization: bool = False,
         vf_coef: float = 0.25,
         kfac_clip: float = 0.001,
         kfac_update: int = 10,
@@ -941,6 +947,8 @@ class GAIL(_GAIL):
         normalize_advantage (bool, default True): standardise the advantages of each batch that is
             learned from
         ent_coef (float, default 0.0, ≥ 0): weight of the entropy bonus
+        value_normalization (bool, default False): the critic learns in units of the running mean and
+            standard deviation of returns (PopArt); for large or changing rewards
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -996,6 +1004,7 @@ class GAIL(_GAIL):
         gae_lambda: float = 0.95,
         normalize_advantage: bool = True,
         ent_coef: float = 0.0,
+        value_normalization: bool = False,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         target_kl: float = 0.01,
@@ -1046,6 +1055,8 @@ class PPO(_PPO):
         normalize_advantage (bool, default True): standardise the advantages of each batch that is
             learned from
         ent_coef (float, default 0.0, ≥ 0): weight of the entropy bonus
+        value_normalization (bool, default False): the critic learns in units of the running mean and
+            standard deviation of returns (PopArt); for large or changing rewards
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -1092,6 +1103,7 @@ class PPO(_PPO):
         gae_lambda: float = 0.95,
         normalize_advantage: bool = True,
         ent_coef: float = 0.0,
+        value_normalization: bool = False,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         vf_coef: float = 0.5,
@@ -1124,6 +1136,8 @@ class PPO1(_PPO1):
         normalize_advantage (bool, default True): standardise the advantages of each batch that is
             learned from
         ent_coef (float, default 0.01, ≥ 0): weight of the entropy bonus
+        value_normalization (bool, default False): the critic learns in units of the running mean and
+            standard deviation of returns (PopArt); for large or changing rewards
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -1165,6 +1179,7 @@ class PPO1(_PPO1):
         gae_lambda: float = 0.95,
         normalize_advantage: bool = True,
         ent_coef: float = 0.01,
+        value_normalization: bool = False,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         vf_coef: float = 1.0,
@@ -1194,6 +1209,8 @@ class PPO2(_PPO2):
         normalize_advantage (bool, default True): standardise the advantages of each batch that is
             learned from
         ent_coef (float, default 0.01, ≥ 0): weight of the entropy bonus
+        value_normalization (bool, default False): the critic learns in units of the running mean and
+            standard deviation of returns (PopArt); for large or changing rewards
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -1240,6 +1257,7 @@ class PPO2(_PPO2):
         gae_lambda: float = 0.95,
         normalize_advantage: bool = True,
         ent_coef: float = 0.01,
+        value_normalization: bool = False,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         vf_coef: float = 0.25,
@@ -1578,6 +1596,8 @@ class RecurrentPPO(_RecurrentPPO):
         normalize_advantage (bool, default True): standardise the advantages of each batch that is
             learned from
         ent_coef (float, default 0.0, ≥ 0): weight of the entropy bonus
+        value_normalization (bool, default False): the critic learns in units of the running mean and
+            standard deviation of returns (PopArt); for large or changing rewards
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -1624,6 +1644,7 @@ class RecurrentPPO(_RecurrentPPO):
         gae_lambda: float = 0.95,
         normalize_advantage: bool = True,
         ent_coef: float = 0.0,
+        value_normalization: bool = False,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         vf_coef: float = 0.5,
@@ -2166,6 +2187,8 @@ class TRPO(_TRPO):
         normalize_advantage (bool, default True): standardise the advantages of each batch that is
             learned from
         ent_coef (float, default 0.0, ≥ 0): weight of the entropy bonus
+        value_normalization (bool, default False): the critic learns in units of the running mean and
+            standard deviation of returns (PopArt); for large or changing rewards
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -2210,6 +2233,7 @@ class TRPO(_TRPO):
         gae_lambda: float = 0.95,
         normalize_advantage: bool = True,
         ent_coef: float = 0.0,
+        value_normalization: bool = False,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         target_kl: float = 0.01,

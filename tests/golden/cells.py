@@ -94,6 +94,7 @@ CELLS = {
     "ppo2 multi-binary": "env=Zoo/IdentityMultiBinary-v0",
     "ppo2 parts": "env=Zoo/Composite-v0",
     "ppo2 desired kl": "env=Pendulum-v1 algo.desired_kl=0.01 algo.rpo_alpha=0.1",
+    "ppo2 value normalization": "env=Pendulum-v1 algo.value_normalization=true",
     "ppo2 rnd": "intrinsic=rnd intrinsic.features_dim=8 intrinsic.batch_size=32 intrinsic.coef=1",
     "a2c rnd": "intrinsic=rnd intrinsic.features_dim=8 intrinsic.batch_size=8 intrinsic.value_head=false",
     "ppo": "",
@@ -243,6 +244,7 @@ ALIKE = (
 COMPILED = ("ppo2", "dqn")
 COMPILED_SLOWLY = (
     "ppo2 desired kl",
+    "ppo2 value normalization",
     "ppo2 rnd",
     "sac",
     "sac discrete",
@@ -269,6 +271,7 @@ COMPILED_SLOWLY = (
 KILLED = {
     "ppo2 normalize": "n_timesteps=6144",
     "ppo2 desired kl": "n_timesteps=4096",
+    "ppo2 value normalization": "n_timesteps=4096",
     "ppo2 rnd": "n_timesteps=4096",
     "trpo": "n_timesteps=4096",
     "dqn prioritized": "n_timesteps=1500",

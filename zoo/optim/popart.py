@@ -7,13 +7,17 @@ statistics, so that its values stay the same.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Parameters
 from zoo.optim.update_runner import State, average, n_ranks
+
+Array = np.ndarray[Any, Any]
 
 INITIAL_COUNT = 0.01  # how many targets the initial mean 0 and variance 1 count for
 SMALLEST_VARIANCE = 0.01  # constant targets have none; they are divided by a standard deviation of 0.1
@@ -24,6 +28,8 @@ MOMENTS = ("returns.mean", "returns.squares", "returns.count")
 
 class ReturnNormalizer:
     """Leaves returns as they are; `RunningReturnNormalizer` is the one that changes them."""
+
+    is_running = False
 
     def initial_state(self) -> State:
         return State()
@@ -37,8 +43,11 @@ class ReturnNormalizer:
     def denormalize(self, state: State, outputs: Tensor) -> Tensor:
         return outputs
 
-    def denormalized(self, state: State, vector: Tensor) -> Tensor:
-        return vector
+    def returns(self, state: State, outputs: Array) -> Array:
+        return outputs
+
+    def plain_parameters(self, state: State) -> dict[str, Tensor]:
+        return {}
 
     def reset(self, state: State) -> State:
         return state
@@ -59,13 +68,26 @@ class RunningReturnNormalizer(ReturnNormalizer):
     ``names`` are the vectors of the state, all of the form of ``parameters``, whose outputs are normalised: a
     critic and its target. With ``preserve`` an `update` changes the last layers of all of them so that
     ``std·output + mean`` stays what it was (equation 4 of the paper). Optimizer moments stay as they are, as
-    in Stable-Baselines.
+    in Stable-Baselines. ``layer`` is the critic's last layer; None: that of the module. ``prefix`` goes
+    before the module's names in the policy.
     """
 
-    def __init__(self, parameters: Parameters, names: Sequence[str], *, preserve: bool) -> None:
+    is_running = True
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        names: Sequence[str],
+        *,
+        preserve: bool,
+        layer: str | None = None,
+        prefix: str = "",
+    ) -> None:
         self.names, self.preserve = tuple(names), preserve
-        layer = output_layer(parameters.module)
-        self.weight, self.bias = (parameters.slices[f"{layer}.{part}"] for part in ("weight", "bias"))
+        self.parameters, self.prefix = parameters, prefix
+        layer = output_layer(parameters.module) if layer is None else layer
+        self._last = tuple(f"{layer}.{part}" for part in ("weight", "bias"))
+        self.weight, self.bias = (parameters.slices[name] for name in self._last)
         self._device = parameters.flat.device
 
     def initial_state(self) -> State:
@@ -90,6 +112,11 @@ class RunningReturnNormalizer(ReturnNormalizer):
     def denormalize(self, state: State, outputs: Tensor) -> Tensor:
         """Return the returns that outputs of the critic stand for."""
         return (outputs * self.std(state) + state["returns.mean"]).to(outputs.dtype)
+
+    def returns(self, state: State, outputs: Array) -> Array:
+        """Do the same for an array."""
+        returns = outputs * self.std(state).item() + state["returns.mean"].item()
+        return returns.astype(outputs.dtype, copy=False)
 
     def update(self, state: State, returns: Tensor) -> State:
         """Return the state updated by the targets (batch,) of all ranks, by Chan's parallel formula."""
@@ -116,6 +143,11 @@ class RunningReturnNormalizer(ReturnNormalizer):
         """Return parameters whose outputs are returns, of ``vector``, whose outputs are normalised."""
         return self._rescaled(vector, self.std(state), state["returns.mean"])
 
+    def plain_parameters(self, state: State) -> dict[str, Tensor]:
+        """Return the last layer by its names in the policy, as it would be if its outputs were returns."""
+        named = self.parameters.named(self.denormalized(state, state[self.names[0]]))
+        return {f"{self.prefix}{name}": named[name] for name in self._last}
+
     def reset(self, state: State) -> State:
         """Return the state without statistics, and with parameters whose outputs are returns."""
         plain = {name: self.denormalized(state, state[name]) for name in self.names}
@@ -139,12 +171,11 @@ class RunningReturnNormalizer(ReturnNormalizer):
         return torch.cat([before, weight.to(vector.dtype), between, bias.to(vector.dtype), after])
 
 
-def output_layer(module: nn.Module) -> str:
+def output_layer(
+    module: nn.Module, needed_by: str = "`algo.normalize_returns` and `algo.critic_l2_reg` need"
+) -> str:
     """Return the name of the linear layer that a critic ends with. Raises `ZooError` if there is none."""
     linear = [(name, layer) for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
     if not linear or linear[-1][1].out_features != 1 or linear[-1][1].bias is None:
-        raise ZooError(
-            "`algo.normalize_returns` and `algo.critic_l2_reg` need a critic that ends with a linear layer to"
-            " one value, with a bias"
-        )
+        raise ZooError(f"{needed_by} a critic that ends with a linear layer to one value, with a bias")
     return linear[-1][0]

@@ -129,6 +129,7 @@ class RolloutBatch(TypedDict, total=False):
     parameters: Tensor
     advantages: Tensor
     returns: Tensor
+    mirrored: Any
 
 
 class OnPolicyAlgorithm(Algorithm):

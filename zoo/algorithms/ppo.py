@@ -6,6 +6,8 @@ paying once the probability of an action has changed by more than the clip range
 - `PPO2` is the algorithm, and holds all of the code; its defaults are those of Stable-Baselines' PPO2.
 - `PPO` is the same with the defaults of Stable-Baselines3's PPO, `MaskablePPO` and `RecurrentPPO` with those
   of SB3-Contrib's.
+- `RslRlPPO` has the values of rsl_rl (Schwarke et al. 2025, https://arxiv.org/abs/2509.10771), and
+  standardises the advantages of a whole rollout.
 - `PPO1` is Stable-Baselines' first form, for ranks that each learn from a batch of their own and average
   their gradients.
 """
@@ -346,6 +348,29 @@ class RecurrentPPO(PPO2):
                 f"{cls.of_preset} needs a recurrent policy, which {policy.name} is not:"
                 " policy=MlpLstmPolicy is one; without recurrence it is algo=ppo"
             )
+
+
+@dataclass
+@with_defaults(
+    learning_rate=1e-3,
+    n_steps=24,
+    n_epochs=5,
+    vf_coef=1.0,
+    max_grad_norm=1.0,
+    adam_eps=1e-8,
+    desired_kl=0.01,
+)
+class RslRlPPOConfig(PPO2Config):
+    """Hyperparameters of rsl_rl, for thousands of environments."""
+
+
+class RslRlPPO(PPO2):
+    """PPO2 with the values of rsl_rl, for legged robots: a learning rate that follows the KL divergence."""
+
+    of_preset = "rsl_rl"
+    config_class = RslRlPPOConfig
+    search_space = searched(PPO2.search_space, ranges("log", learning_rate=(1e-4, 1e-2)))
+    standardizes_minibatches = False
 
 
 @dataclass

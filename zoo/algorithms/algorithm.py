@@ -34,12 +34,12 @@ from zoo.envs.config import EnvConfig
 from zoo.envs.replay import random_seed
 from zoo.envs.transition import EpisodeRecord, RecentEpisodes, Transition
 from zoo.errors import ZooError
-from zoo.optim.popart import MOMENTS, ReturnNormalizer
 from zoo.optim.runtime import Runtime
 from zoo.optim.update_runner import ScalarMeans, State, Step, UpdateRunner
 from zoo.policies.acting import to_tensors
 
 if TYPE_CHECKING:
+    from zoo.optim.popart import ReturnNormalizer
     from zoo.optim.workers import Workers
 
 COUNTS = ("seed", "num_timesteps", "total_timesteps", "n_updates", "n_episodes", "timings")
@@ -60,7 +60,7 @@ class Algorithm(Agent):
 
     buffer: Any
     collector: Collector
-    return_normalizer = ReturnNormalizer()
+    return_normalizer: ReturnNormalizer | None = None
 
     @refuse_unknown_arguments
     def __init__(
@@ -271,23 +271,27 @@ class Algorithm(Agent):
         The moments of returns, where they are kept, are among them (`zoo.optim.popart.MOMENTS`).
         """
         state, units = self.runner.state, self.return_normalizer
-        tensors = {**units.plain_parameters(state), **units.moments(state)}
+        tensors = {} if units is None else {**units.plain_parameters(state), **units.moments(state)}
         named = {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
         return {**super().get_parameters(), **named}
 
     def set_parameters(self, parameters: Mapping[str, Array] | str | Path, exact_match: bool = True) -> None:
         """Overwrite the policy's parameters, and the moments of returns where some are given."""
-        parameters = named_parameters(parameters)
+        from zoo.optim.popart import MOMENTS
+
+        parameters, state, units = named_parameters(parameters), self.runner.state, self.return_normalizer
         saved = {name: value for name, value in parameters.items() if name in MOMENTS}
         others = {name: value for name, value in parameters.items() if name not in saved}
         check_policy_parameters(self.policy, others, exact_match=exact_match)
-        moments = self.return_normalizer.moments(self.runner.state)
+        moments = {} if units is None else units.moments(state)
         if saved:
             check_tensors(dict.fromkeys(MOMENTS, ()), saved)
             moments = {name: torch.tensor(float(saved[name]), dtype=torch.float64) for name in MOMENTS}
-        self.return_normalizer.reset(self.runner.state)
+        if units is not None:
+            units.reset(state)
         super().set_parameters(others, exact_match)
-        self.return_normalizer.with_moments(self.runner.state, moments)
+        if units is not None:
+            units.with_moments(state, moments)
 
     # -- environments -----------------------------------------------------------------------------------
 

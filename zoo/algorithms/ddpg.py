@@ -30,7 +30,7 @@ from zoo.buffers.arrays import transform
 from zoo.config.fields import build, hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Parameters, Updater, weight_decay
-from zoo.optim.popart import RunningReturnNormalizer, output_layer
+from zoo.optim.popart import ReturnNormalizer, RunningReturnNormalizer, output_layer
 from zoo.optim.update_runner import Rates, State, StepResult
 from zoo.policies.continuous import DeterministicPolicy
 from zoo.policies.exploration import Exploration, ParameterNoiseActor, ParameterNoiseConfig, PerturbedPolicy
@@ -109,6 +109,7 @@ class DDPG(ContinuousAlgorithm):
 
     config: DDPGConfig
     policy: DDPGPolicy
+    return_normalizer: ReturnNormalizer
     _is_to_adapt = False
 
     def _make_state(self) -> State:
@@ -117,6 +118,7 @@ class DDPG(ContinuousAlgorithm):
         self.actor_updater = Updater(Parameters("actor", policy.actor), optimizer, max_grad_norm=bound)
         self.critics_updater = Updater(Parameters("critics", policy.critics), optimizer, max_grad_norm=bound)
         critic = self.critics_updater.parameters
+        self.return_normalizer = ReturnNormalizer()
         if config.normalize_returns:
             self.return_normalizer = RunningReturnNormalizer(
                 critic, ("critics", "target_critics"), preserve=config.enable_popart, prefix="critics."

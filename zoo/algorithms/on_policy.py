@@ -26,7 +26,6 @@ from zoo.envs.config import EnvConfig
 from zoo.envs.transition import Transition
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Optimizer, Parameters, Updater
-from zoo.optim.popart import RunningReturnNormalizer, output_layer
 from zoo.optim.update_runner import State, UpdateRunner, average, n_ranks
 from zoo.policies.actor_critic import ActorCritic, PolicyInput
 from zoo.policies.distributions import SdeNoise
@@ -202,11 +201,14 @@ class OnPolicyAlgorithm(Algorithm):
 
     def _return_moments(self) -> State:
         """Make the normaliser of returns, if there is to be one, and return its first state."""
-        if getattr(self.config, "value_normalization", False):
-            layer = f"critic.{output_layer(self.policy.critic, '`algo.value_normalization` needs')}"
-            self.return_normalizer = RunningReturnNormalizer(
-                self.updater.parameters, ("policy",), preserve=True, layer=layer
-            )
+        if not getattr(self.config, "value_normalization", False):
+            return State()
+        from zoo.optim.popart import RunningReturnNormalizer, output_layer
+
+        layer = f"critic.{output_layer(self.policy.critic, '`algo.value_normalization` needs')}"
+        self.return_normalizer = RunningReturnNormalizer(
+            self.updater.parameters, ("policy",), preserve=True, layer=layer
+        )
         return self.return_normalizer.initial_state()
 
     def _specs(self, *, normalized: bool = False) -> dict[str, Any]:
@@ -342,7 +344,7 @@ class OnPolicyAlgorithm(Algorithm):
         values = self._denormalized(values)
         advantages = self.advantages(values, self.config.gae_lambda)
         rollout["returns"] = self._tensors(buffer.as_rows(advantages + values))
-        if units.is_running:
+        if units is not None:
             units.update(state, rollout["returns"])
             rollout["returns"] = units.normalize(state, rollout["returns"])
             rollout["values"] = units.normalize(state, self._tensors(buffer.as_rows(values)))
@@ -401,7 +403,10 @@ class OnPolicyAlgorithm(Algorithm):
 
     def _denormalized(self, outputs: Array) -> Array:
         """Return the values that outputs of the critic stand for."""
-        return self.return_normalizer.returns(self.runner.state, outputs)
+        if self.return_normalizer is None:
+            return outputs
+        tensor = self.return_normalizer.denormalize(self.runner.state, self._tensors(outputs))
+        return tensor.cpu().numpy()
 
     def _record_explained_variance(self, rollout: RolloutBatch) -> None:
         self.record("train/explained_variance", explained_variance(rollout["values"], rollout["returns"]))

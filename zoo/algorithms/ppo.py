@@ -196,7 +196,8 @@ class PPO2(OnPolicyAlgorithm):
         if self.mirror is not None:
             batch = self.mirror.doubled(batch)
         parameters, values, _ = policy(batch, batch.get("states"))
-        learning_rate, metrics, n = shared.get("learning_rate"), {}, len(rows)
+        learning_rate, n = shared.get("learning_rate"), len(rows)
+        metrics: dict[str, Tensor] = {}
         if self.mirror is not None and not self.mirror.is_augmenting:
             symmetry_loss = self.mirror.loss(own, parameters)
             batch, parameters, values = own, parameters[:n], values[:n]

@@ -15,12 +15,11 @@ import torch
 from torch import Tensor
 
 from zoo.algorithms.on_policy import RolloutBatch
-from zoo.buffers.arrays import transform
 from zoo.config.fields import build, hyperparameter
 from zoo.config.user_files import named_class, own_object
 from zoo.envs.spaces import describe
 from zoo.errors import ZooError
-from zoo.optim.update_runner import tree_signature
+from zoo.optim.update_runner import tree_map, tree_signature
 from zoo.policies.distributions import Gaussian
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ class Symmetry:
 
 def to_arrays(observations: Any) -> Any:
     """Return tensors as arrays in memory."""
-    return transform(lambda tensor: tensor.cpu().numpy(), observations)
+    return tree_map(lambda tensor: tensor.cpu().numpy(), observations)
 
 
 def joined(first: Any, second: Any) -> Any:

@@ -7,17 +7,13 @@ statistics, so that its values stay the same.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Parameters
 from zoo.optim.update_runner import State, average, n_ranks
-
-Array = np.ndarray[Any, Any]
 
 INITIAL_COUNT = 0.01  # how many targets the initial mean 0 and variance 1 count for
 SMALLEST_VARIANCE = 0.01  # constant targets have none; they are divided by a standard deviation of 0.1
@@ -29,8 +25,6 @@ MOMENTS = ("returns.mean", "returns.squares", "returns.count")
 class ReturnNormalizer:
     """Leaves returns as they are; `RunningReturnNormalizer` is the one that changes them."""
 
-    is_running = False
-
     def initial_state(self) -> State:
         return State()
 
@@ -41,9 +35,6 @@ class ReturnNormalizer:
         return returns
 
     def denormalize(self, state: State, outputs: Tensor) -> Tensor:
-        return outputs
-
-    def returns(self, state: State, outputs: Array) -> Array:
         return outputs
 
     def plain_parameters(self, state: State) -> dict[str, Tensor]:
@@ -71,8 +62,6 @@ class RunningReturnNormalizer(ReturnNormalizer):
     in Stable-Baselines. ``layer`` is the critic's last layer; None: that of the module. ``prefix`` goes
     before the module's names in the policy.
     """
-
-    is_running = True
 
     def __init__(
         self,
@@ -112,11 +101,6 @@ class RunningReturnNormalizer(ReturnNormalizer):
     def denormalize(self, state: State, outputs: Tensor) -> Tensor:
         """Return the returns that outputs of the critic stand for."""
         return (outputs * self.std(state) + state["returns.mean"]).to(outputs.dtype)
-
-    def returns(self, state: State, outputs: Array) -> Array:
-        """Do the same for an array."""
-        returns = outputs * self.std(state).item() + state["returns.mean"].item()
-        return returns.astype(outputs.dtype, copy=False)
 
     def update(self, state: State, returns: Tensor) -> State:
         """Return the state updated by the targets (batch,) of all ranks, by Chan's parallel formula."""

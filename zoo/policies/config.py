@@ -220,16 +220,14 @@ class PolicyConfig:
 
         These are ``"actor"``, ``"critic"``, ``"dropout"`` and ``"observations"``.
         """
+        if self.critic is not None and self.critic.observations and "observations" not in networks:
+            key = f"policy.critic.observations={self.critic.observations}"
+            raise ZooError(f"`{key}` is for the critics of ppo2, ppo1, a2c, acer, acktr, trpo and gail")
         for network in ("actor", "critic"):
             if network not in networks and getattr(self, network) is not None:
                 raise ZooError(f"`policy.{network}`: the networks of this algorithm have no {network}")
         if self.critic_lstm != "separate" and "critic" not in networks:
             raise ZooError(f"`policy.critic_lstm={self.critic_lstm}`: this algorithm has no critic")
-        if self.critic is not None and self.critic.observations and "observations" not in networks:
-            raise ZooError(
-                f"`policy.critic.observations={self.critic.observations}` is for on-policy algorithms with a"
-                " critic, whose actor does not learn through it"
-            )
         if self.critic is not None and self.critic.dropout and "dropout" not in networks:
             raise ZooError("`policy.critic.dropout` is for the critics of ddpg, td3, sac, tqc and crossq")
 

@@ -203,6 +203,11 @@ class DictIdentity(Guessing):
         return {"vector": vector, "image": quarter_image(quarter), "number": number}
 
 
+def mirrored_pendulum(observations: Any, actions: Any) -> tuple[Any, Any]:
+    """Return the observations and actions of a pendulum on the other side."""
+    return observations * observations.new_tensor([1.0, -1.0, -1.0]), -actions
+
+
 class MaskedMemory(Memory):
     """The same with four actions, of which a mask forbids some; one of these ends it with −1.
 

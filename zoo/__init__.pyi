@@ -34,8 +34,9 @@ from zoo.algorithms.ppo import PPO as _PPO
 from zoo.algorithms.ppo import PPO1 as _PPO1
 from zoo.algorithms.ppo import PPO2 as _PPO2
 from zoo.algorithms.ppo import MaskablePPO as _MaskablePPO
-from zoo.algorithms.ppo import PPO1Config, PPO2Config, PPOConfig, RecurrentPPOConfig
+from zoo.algorithms.ppo import PPO1Config, PPO2Config, PPOConfig, RecurrentPPOConfig, RslRlPPOConfig
 from zoo.algorithms.ppo import RecurrentPPO as _RecurrentPPO
+from zoo.algorithms.ppo import RslRlPPO as _RslRlPPO
 from zoo.algorithms.pqn import PQN as _PQN
 from zoo.algorithms.pqn import PQNConfig
 from zoo.algorithms.qrdqn import QRDQN as _QRDQN
@@ -122,6 +123,8 @@ class A2C(_A2C):
         normalize_advantage (bool, default False): standardise the advantages of each batch that is
             learned from
         ent_coef (float, default 0.01, ≥ 0): weight of the entropy bonus
+        value_normalization (bool, default False): the critic learns in units of the running mean and
+            standard deviation of returns (PopArt); for large or changing rewards
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -158,6 +161,7 @@ class A2C(_A2C):
         gae_lambda: float = 1.0,
         normalize_advantage: bool = False,
         ent_coef: float = 0.01,
+        value_normalization: bool = False,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         vf_coef: float = 0.25,
@@ -242,6 +246,8 @@ class ACKTR(_ACKTR):
         normalize_advantage (bool | None, default None): standardise the advantages of each rollout;
             null: where actions are Box
         ent_coef (float, default 0.01, ≥ 0): weight of the entropy bonus
+        value_normalization (bool, default False): the critic learns in units of the running mean and
+            standard deviation of returns (PopArt); for large or changing rewards
         vf_coef (float, default 0.25, ≥ 0): weight of the value's mean squared error
         kfac_clip (float, default 0.001, > 0): twice the KL divergence, by the quadratic model of it,
             that a step may cause
@@ -281,6 +287,7 @@ class ACKTR(_ACKTR):
         gae_lambda: float = 1.0,
         normalize_advantage: bool | None = None,
         ent_coef: float = 0.01,
+        value_normalization: bool = False,
         vf_coef: float = 0.25,
         kfac_clip: float = 0.001,
         kfac_update: int = 10,
@@ -941,6 +948,8 @@ class GAIL(_GAIL):
         normalize_advantage (bool, default True): standardise the advantages of each batch that is
             learned from
         ent_coef (float, default 0.0, ≥ 0): weight of the entropy bonus
+        value_normalization (bool, default False): the critic learns in units of the running mean and
+            standard deviation of returns (PopArt); for large or changing rewards
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -996,6 +1005,7 @@ class GAIL(_GAIL):
         gae_lambda: float = 0.95,
         normalize_advantage: bool = True,
         ent_coef: float = 0.0,
+        value_normalization: bool = False,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         target_kl: float = 0.01,
@@ -1046,6 +1056,8 @@ class PPO(_PPO):
         normalize_advantage (bool, default True): standardise the advantages of each batch that is
             learned from
         ent_coef (float, default 0.0, ≥ 0): weight of the entropy bonus
+        value_normalization (bool, default False): the critic learns in units of the running mean and
+            standard deviation of returns (PopArt); for large or changing rewards
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -1058,6 +1070,8 @@ class PPO(_PPO):
             the old policy, often 0.01; null: off
         rpo_alpha (float, default 0.0, ≥ 0): half width of uniform noise on the means of Box actions, in
             updates only (RPO); more explores longer, often 0.5, 0.01 for MuJoCo; 0: none
+        symmetry (dict[str, Any] | None, default None): a symmetry of the task, a function: {_target_:
+            module.function, mode: augment | loss}; null: none
         batch_size (int | None, default 64, ≥ 2): size of a minibatch; null: n_minibatches decides
             [steps]
         n_minibatches (int, default 4, ≥ 1): minibatches an epoch, if batch_size is null
@@ -1092,6 +1106,7 @@ class PPO(_PPO):
         gae_lambda: float = 0.95,
         normalize_advantage: bool = True,
         ent_coef: float = 0.0,
+        value_normalization: bool = False,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         vf_coef: float = 0.5,
@@ -1100,6 +1115,7 @@ class PPO(_PPO):
         adam_eps: float = 1e-05,
         desired_kl: float | None = None,
         rpo_alpha: float = 0.0,
+        symmetry: dict[str, Any] | None = None,
         batch_size: int | None = 64,
         n_minibatches: int = 4,
         clip_range_vf: ScheduleValue | Literal["same"] | None = None,
@@ -1124,6 +1140,8 @@ class PPO1(_PPO1):
         normalize_advantage (bool, default True): standardise the advantages of each batch that is
             learned from
         ent_coef (float, default 0.01, ≥ 0): weight of the entropy bonus
+        value_normalization (bool, default False): the critic learns in units of the running mean and
+            standard deviation of returns (PopArt); for large or changing rewards
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -1136,6 +1154,8 @@ class PPO1(_PPO1):
             the old policy, often 0.01; null: off
         rpo_alpha (float, default 0.0, ≥ 0): half width of uniform noise on the means of Box actions, in
             updates only (RPO); more explores longer, often 0.5, 0.01 for MuJoCo; 0: none
+        symmetry (dict[str, Any] | None, default None): a symmetry of the task, a function: {_target_:
+            module.function, mode: augment | loss}; null: none
         batch_size (int, default 64, ≥ 1): size of a minibatch; what does not fill one is left out
             [steps]
     """
@@ -1165,6 +1185,7 @@ class PPO1(_PPO1):
         gae_lambda: float = 0.95,
         normalize_advantage: bool = True,
         ent_coef: float = 0.01,
+        value_normalization: bool = False,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         vf_coef: float = 1.0,
@@ -1173,6 +1194,7 @@ class PPO1(_PPO1):
         adam_eps: float = 1e-05,
         desired_kl: float | None = None,
         rpo_alpha: float = 0.0,
+        symmetry: dict[str, Any] | None = None,
         batch_size: int = 64,
     ) -> None: ...
 
@@ -1194,6 +1216,8 @@ class PPO2(_PPO2):
         normalize_advantage (bool, default True): standardise the advantages of each batch that is
             learned from
         ent_coef (float, default 0.01, ≥ 0): weight of the entropy bonus
+        value_normalization (bool, default False): the critic learns in units of the running mean and
+            standard deviation of returns (PopArt); for large or changing rewards
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -1206,6 +1230,8 @@ class PPO2(_PPO2):
             the old policy, often 0.01; null: off
         rpo_alpha (float, default 0.0, ≥ 0): half width of uniform noise on the means of Box actions, in
             updates only (RPO); more explores longer, often 0.5, 0.01 for MuJoCo; 0: none
+        symmetry (dict[str, Any] | None, default None): a symmetry of the task, a function: {_target_:
+            module.function, mode: augment | loss}; null: none
         batch_size (int | None, default None, ≥ 2): size of a minibatch; null: n_minibatches decides
             [steps]
         n_minibatches (int, default 4, ≥ 1): minibatches an epoch, if batch_size is null
@@ -1240,6 +1266,7 @@ class PPO2(_PPO2):
         gae_lambda: float = 0.95,
         normalize_advantage: bool = True,
         ent_coef: float = 0.01,
+        value_normalization: bool = False,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         vf_coef: float = 0.25,
@@ -1248,6 +1275,7 @@ class PPO2(_PPO2):
         adam_eps: float = 1e-05,
         desired_kl: float | None = None,
         rpo_alpha: float = 0.0,
+        symmetry: dict[str, Any] | None = None,
         batch_size: int | None = None,
         n_minibatches: int = 4,
         clip_range_vf: ScheduleValue | Literal["same"] | None = "same",
@@ -1578,6 +1606,8 @@ class RecurrentPPO(_RecurrentPPO):
         normalize_advantage (bool, default True): standardise the advantages of each batch that is
             learned from
         ent_coef (float, default 0.0, ≥ 0): weight of the entropy bonus
+        value_normalization (bool, default False): the critic learns in units of the running mean and
+            standard deviation of returns (PopArt); for large or changing rewards
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -1590,6 +1620,8 @@ class RecurrentPPO(_RecurrentPPO):
             the old policy, often 0.01; null: off
         rpo_alpha (float, default 0.0, ≥ 0): half width of uniform noise on the means of Box actions, in
             updates only (RPO); more explores longer, often 0.5, 0.01 for MuJoCo; 0: none
+        symmetry (dict[str, Any] | None, default None): a symmetry of the task, a function: {_target_:
+            module.function, mode: augment | loss}; null: none
         batch_size (int | None, default 128, ≥ 2): size of a minibatch; null: n_minibatches decides
             [steps]
         n_minibatches (int, default 4, ≥ 1): minibatches an epoch, if batch_size is null
@@ -1624,6 +1656,7 @@ class RecurrentPPO(_RecurrentPPO):
         gae_lambda: float = 0.95,
         normalize_advantage: bool = True,
         ent_coef: float = 0.0,
+        value_normalization: bool = False,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         vf_coef: float = 0.5,
@@ -1632,9 +1665,94 @@ class RecurrentPPO(_RecurrentPPO):
         adam_eps: float = 1e-05,
         desired_kl: float | None = None,
         rpo_alpha: float = 0.0,
+        symmetry: dict[str, Any] | None = None,
         batch_size: int | None = 128,
         n_minibatches: int = 4,
         clip_range_vf: ScheduleValue | Literal["same"] | None = None,
+        target_kl: float | None = None,
+    ) -> None: ...
+
+class RslRlPPO(_RslRlPPO):
+    """PPO2 with the values of rsl_rl, for legged robots: a learning rate that follows the KL divergence.
+
+    Hyperparameters:
+        learning_rate (ScheduleValue, default 0.001, ≥ 0): step size of the optimizer
+        n_steps (int, default 24, ≥ 1): steps of each environment in a rollout [steps]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        max_grad_norm (float | None, default 1.0, > 0): bound of the gradient's norm; null: none
+        chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
+            learns from, which divides n_steps; null: the longest up to 32 [steps]
+        reward_model (dict[str, Any] | None, default None): rewards of your own, a `RewardModel`:
+            {_target_: module.Class, …}; null: the environment's
+        intrinsic (RNDConfig | None, default None): rewards for exploring; `intrinsic=rnd` sets it
+        gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
+            n-step returns
+        normalize_advantage (bool, default True): standardise the advantages of each batch that is
+            learned from
+        ent_coef (float, default 0.01, ≥ 0): weight of the entropy bonus
+        value_normalization (bool, default False): the critic learns in units of the running mean and
+            standard deviation of returns (PopArt); for large or changing rewards
+        use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
+        sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
+            collection starts [steps]
+        vf_coef (float, default 1.0, ≥ 0): weight of the value's mean squared error
+        n_epochs (int, default 5, ≥ 1): passes over each rollout
+        clip_range (ScheduleValue, default 0.2, > 0): change of an action's probability ratio beyond
+            which nothing is gained
+        adam_eps (float, default 1e-08, > 0): Adam's epsilon
+        desired_kl (float | None, default 0.01, > 0): adapt the learning rate to this KL divergence from
+            the old policy, often 0.01; null: off
+        rpo_alpha (float, default 0.0, ≥ 0): half width of uniform noise on the means of Box actions, in
+            updates only (RPO); more explores longer, often 0.5, 0.01 for MuJoCo; 0: none
+        symmetry (dict[str, Any] | None, default None): a symmetry of the task, a function: {_target_:
+            module.function, mode: augment | loss}; null: none
+        batch_size (int | None, default None, ≥ 2): size of a minibatch; null: n_minibatches decides
+            [steps]
+        n_minibatches (int, default 4, ≥ 1): minibatches an epoch, if batch_size is null
+        clip_range_vf (ScheduleValue | Literal['same'] | None, default 'same', > 0): the same for the
+            change of a value; same: clip_range, null: no clipping
+        target_kl (float | None, default None, > 0): an update ends when the KL divergence to the old
+            policy exceeds 1.5 times this
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: str | EnvConfig | gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | Any = None,
+        learning_rate: ScheduleValue = 0.001,
+        *,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        verbose: int = 0,
+        tensorboard_log: str | Path | None = None,
+        policy_kwargs: Mapping[str, Any] | None = None,
+        config: RslRlPPOConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        n_steps: int = 24,
+        gamma: float = 0.99,
+        max_grad_norm: float | None = 1.0,
+        chunk_length: int | None = None,
+        reward_model: dict[str, Any] | None = None,
+        intrinsic: RNDConfig | None = None,
+        gae_lambda: float = 0.95,
+        normalize_advantage: bool = True,
+        ent_coef: float = 0.01,
+        value_normalization: bool = False,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        vf_coef: float = 1.0,
+        n_epochs: int = 5,
+        clip_range: ScheduleValue = 0.2,
+        adam_eps: float = 1e-08,
+        desired_kl: float | None = 0.01,
+        rpo_alpha: float = 0.0,
+        symmetry: dict[str, Any] | None = None,
+        batch_size: int | None = None,
+        n_minibatches: int = 4,
+        clip_range_vf: ScheduleValue | Literal["same"] | None = "same",
         target_kl: float | None = None,
     ) -> None: ...
 
@@ -2166,6 +2284,8 @@ class TRPO(_TRPO):
         normalize_advantage (bool, default True): standardise the advantages of each batch that is
             learned from
         ent_coef (float, default 0.0, ≥ 0): weight of the entropy bonus
+        value_normalization (bool, default False): the critic learns in units of the running mean and
+            standard deviation of returns (PopArt); for large or changing rewards
         use_sde (bool, default False): state-dependent exploration (gSDE), for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -2210,6 +2330,7 @@ class TRPO(_TRPO):
         gae_lambda: float = 0.95,
         normalize_advantage: bool = True,
         ent_coef: float = 0.0,
+        value_normalization: bool = False,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
         target_kl: float = 0.01,

@@ -39,7 +39,8 @@ RUNS: dict[str, Run] = {
     "ppo2_today": (
         PPO2,
         "Pendulum-v1",
-        {"n_steps": 16, "n_epochs": 2, "desired_kl": 0.01, "rpo_alpha": 0.5, "intrinsic": {"batch_size": 8}},
+        {"n_steps": 16, "n_epochs": 2, "desired_kl": 0.01, "rpo_alpha": 0.5, "intrinsic": {"batch_size": 8}}
+        | {"value_normalization": True, "symmetry": {"_target_": "toy_envs.mirrored_pendulum"}},
     ),
     "acer_gru": (
         ACER,

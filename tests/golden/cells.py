@@ -54,6 +54,7 @@ FAMILIES = {
     "ppo2": f"{CLIPPED} env=CartPole-v1",
     "ppo": f"{CLIPPED} env=Pendulum-v1 algo.batch_size=32 algo.n_epochs=3",
     "maskable_ppo": f"{CLIPPED} env=Zoo/Masked-v0 algo.batch_size=32 algo.n_epochs=3",
+    "rsl_rl": f"{CLIPPED} env=Pendulum-v1 algo.n_epochs=3",
     "recurrent_ppo": f"{CLIPPED} env=CartPole-v1 algo.batch_size=32 algo.n_epochs=3 {LSTM}",
     "ppo1": f"{CLIPPED} env=CartPole-v1 algo.batch_size=32",
     "trpo": f"{ROLLOUTS} env=CartPole-v1 algo.batch_size=32",
@@ -94,6 +95,13 @@ CELLS = {
     "ppo2 multi-binary": "env=Zoo/IdentityMultiBinary-v0",
     "ppo2 parts": "env=Zoo/Composite-v0",
     "ppo2 desired kl": "env=Pendulum-v1 algo.desired_kl=0.01 algo.rpo_alpha=0.1",
+    "ppo2 value normalization": "env=Pendulum-v1 algo.value_normalization=true",
+    "ppo2 critic observations": (
+        "env=Zoo/BitFlipping-v0 env.kwargs.n_bits=4 policy=MultiInputPolicy"
+        " policy.critic.observations=[desired_goal]"
+    ),
+    "ppo2 symmetry": "env=Pendulum-v1 algo.symmetry={_target_:toy_envs.mirrored_pendulum,mode:loss}",
+    "rsl_rl": "",
     "ppo2 rnd": "intrinsic=rnd intrinsic.features_dim=8 intrinsic.batch_size=32 intrinsic.coef=1",
     "a2c rnd": "intrinsic=rnd intrinsic.features_dim=8 intrinsic.batch_size=8 intrinsic.value_head=false",
     "ppo": "",
@@ -236,13 +244,15 @@ ALIKE = (
     *("prioritized", "fixed entropy", "episodes", "n-step", "workers", "next-step", "schedules"),
     *("pretrained", "gae", "atari", "ppo2 images", "acktr images", "images lstm", "ppo2 dictionary"),
     *("acktr lstm", "ppo1 lstm", "ppo1 parts", "acktr masks", "acer masks", "qrdqn masks", "2c normalize"),
-    *("resets", "pqn images", "pqn dictionary"),
+    *("resets", "pqn images", "pqn dictionary", "ppo2 symmetry"),
 )
 """Cells whose names have one of these make agents as others do, and large ones: none of them is kept."""
 
 COMPILED = ("ppo2", "dqn")
 COMPILED_SLOWLY = (
     "ppo2 desired kl",
+    "ppo2 value normalization",
+    "ppo2 symmetry",
     "ppo2 rnd",
     "sac",
     "sac discrete",
@@ -269,6 +279,7 @@ COMPILED_SLOWLY = (
 KILLED = {
     "ppo2 normalize": "n_timesteps=6144",
     "ppo2 desired kl": "n_timesteps=4096",
+    "ppo2 value normalization": "n_timesteps=4096",
     "ppo2 rnd": "n_timesteps=4096",
     "trpo": "n_timesteps=4096",
     "dqn prioritized": "n_timesteps=1500",

@@ -45,12 +45,14 @@ LED_BY_RESULTS: dict[str, dict[str, Any]] = {
     "crossq": {"train_freq": 2, "gradient_steps": 3},
     "sac batch norm": {**CASES["sac"], "policy": {"_target_": "toy_policies.BatchNormCritics"}},
     "pqn": {"n_steps": 7, "batch_size": 7},
+    "ppo2 value normalization": {"n_steps": 7, "n_epochs": 2, "value_normalization": True},
     "trpo": {"n_steps": 14, "batch_size": 7, "n_critic_updates": 2, "sub_sampling_factor": 2},
     "a2c with a memory": {**CASES["a2c"], "policy": {"net_arch": [16], "recurrent": "lstm"}},
 }
 """Cases whose updates are more than steps on batches, or whose ranks see statistics of their own."""
 
-ON_POLICY = ("a2c", "ppo2", "ppo2 desired kl", "ppo1", "acktr", "trpo", "pqn", "a2c with a memory")
+ON_POLICY = ("a2c", "ppo2", "ppo2 desired kl", "ppo2 value normalization", "ppo1", "acktr", "trpo", "pqn")
+ON_POLICY += ("a2c with a memory",)
 
 
 def algorithm(name: str, *, seed: int = 0, n_steps: int | None = None, **options: Any) -> Algorithm:

@@ -93,7 +93,8 @@ class ACKTR(OnPolicyAlgorithm):
             inverse=config.kfac_inverse,
         )
         states = (part.initial_state() for part in (self.cold_updater, self.updater, self.kfac))
-        return State({name: tensor for state in states for name, tensor in state.items()})
+        named = {name: tensor for state in states for name, tensor in state.items()}
+        return State({**named, **self._return_moments()})
 
     def update(self) -> None:
         rollout = self.finished_rollout()

@@ -18,7 +18,13 @@ from zoo.algorithms.callback import Callbacks
 from zoo.algorithms.collector import Act, Array, Collector, check_collected, check_parameters, envs_for
 from zoo.algorithms.distributed import DistributedContext
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
-from zoo.algorithms.saving import Attributes, Tensors
+from zoo.algorithms.saving import (
+    Attributes,
+    Tensors,
+    check_policy_parameters,
+    check_tensors,
+    named_parameters,
+)
 from zoo.algorithms.trainer import Trainer
 from zoo.buffers.arrays import Arrays
 from zoo.config.aliases import refuse_unknown_arguments
@@ -33,6 +39,7 @@ from zoo.optim.update_runner import ScalarMeans, State, Step, UpdateRunner
 from zoo.policies.acting import to_tensors
 
 if TYPE_CHECKING:
+    from zoo.optim.popart import ReturnNormalizer
     from zoo.optim.workers import Workers
 
 COUNTS = ("seed", "num_timesteps", "total_timesteps", "n_updates", "n_episodes", "timings")
@@ -53,6 +60,7 @@ class Algorithm(Agent):
 
     buffer: Any
     collector: Collector
+    return_normalizer: ReturnNormalizer | None = None
 
     @refuse_unknown_arguments
     def __init__(
@@ -254,6 +262,36 @@ class Algorithm(Agent):
         self.recent_episodes.append(episode)
         for callback in self.trainer.callbacks.watching_episodes:
             callback.on_episode(self, episode)
+
+    # -- parameters -------------------------------------------------------------------------------------
+
+    def get_parameters(self) -> dict[str, Array]:
+        """Return copies of the policy's parameters by name, the critic's for values that are not normalised.
+
+        The moments of returns, where they are kept, are among them (`zoo.optim.popart.MOMENTS`).
+        """
+        state, units = self.runner.state, self.return_normalizer
+        tensors = {} if units is None else {**units.plain_parameters(state), **units.moments(state)}
+        named = {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
+        return {**super().get_parameters(), **named}
+
+    def set_parameters(self, parameters: Mapping[str, Array] | str | Path, exact_match: bool = True) -> None:
+        """Overwrite the policy's parameters, and the moments of returns where some are given."""
+        from zoo.optim.popart import MOMENTS
+
+        parameters, state, units = named_parameters(parameters), self.runner.state, self.return_normalizer
+        saved = {name: value for name, value in parameters.items() if name in MOMENTS}
+        others = {name: value for name, value in parameters.items() if name not in saved}
+        check_policy_parameters(self.policy, others, exact_match=exact_match)
+        moments = {} if units is None else units.moments(state)
+        if saved:
+            check_tensors(dict.fromkeys(MOMENTS, ()), saved)
+            moments = {name: torch.tensor(float(saved[name]), dtype=torch.float64) for name in MOMENTS}
+        if units is not None:
+            units.reset(state)
+        super().set_parameters(others, exact_match)
+        if units is not None:
+            units.with_moments(state, moments)
 
     # -- environments -----------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from zoo.envs.spaces import choice_sizes, describe, flat_parts, is_image, misfit
 from zoo.envs.wrappers import MASK_KEY
 from zoo.errors import NotFiniteError, ZooError, ZooWarning, nearest
 from zoo.policies.config import POLICIES, PolicyConfig, policy_preset, with_dict_encoder
-from zoo.policies.encoders import suits_cnn
+from zoo.policies.encoders import actor_space, suits_cnn
 
 if TYPE_CHECKING:
     from zoo.algorithms.agent import Agent
@@ -193,7 +193,13 @@ def policy_input(
         model._warned_of_masks = True
         message = "predict() was called without `action_masks`, which this agent needs for valid actions"
         warnings.warn(message, ZooWarning, stacklevel=4)
-    batch, is_single = _raw_batch(model.observation_space, observations)
+    space = actor_space(model.observation_space, model.policy_config)
+    batch, is_single = _raw_batch(space, observations)
+    if space is not model.observation_space:  # zeros for the critic, which actions do not depend on
+        parts, n = model.observation_space.spaces, n_rows(batch)  # type: ignore[attr-defined]
+        zeros = {key: np.zeros((n, *part.shape), part.dtype) for key, part in parts.items()}
+        first = {key: array + getattr(parts[key], "start", 0) for key, array in zeros.items()}
+        batch = {**first, **batch}
     if model.normalizer is not None:
         batch = model.normalizer.normalize_observations(batch)
     inputs: dict[str, Any] = {"observations": batch}

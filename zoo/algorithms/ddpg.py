@@ -10,13 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
-from zoo.algorithms.collector import Array
 from zoo.algorithms.off_policy import (
     HINDSIGHT,
     NOISES,
@@ -28,13 +25,12 @@ from zoo.algorithms.off_policy import (
     td_errors,
     with_hindsight,
 )
-from zoo.algorithms.saving import check_policy_parameters, check_tensors, named_parameters
 from zoo.algorithms.search_space import choices, searched
 from zoo.buffers.arrays import transform
 from zoo.config.fields import build, hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Parameters, Updater, weight_decay
-from zoo.optim.popart import MOMENTS, ReturnNormalizer, RunningReturnNormalizer, output_layer
+from zoo.optim.popart import ReturnNormalizer, RunningReturnNormalizer, output_layer
 from zoo.optim.update_runner import Rates, State, StepResult
 from zoo.policies.continuous import DeterministicPolicy
 from zoo.policies.exploration import Exploration, ParameterNoiseActor, ParameterNoiseConfig, PerturbedPolicy
@@ -113,6 +109,7 @@ class DDPG(ContinuousAlgorithm):
 
     config: DDPGConfig
     policy: DDPGPolicy
+    return_normalizer: ReturnNormalizer
     _is_to_adapt = False
 
     def _make_state(self) -> State:
@@ -124,7 +121,7 @@ class DDPG(ContinuousAlgorithm):
         self.return_normalizer = ReturnNormalizer()
         if config.normalize_returns:
             self.return_normalizer = RunningReturnNormalizer(
-                critic, ("critics", "target_critics"), preserve=config.enable_popart
+                critic, ("critics", "target_critics"), preserve=config.enable_popart, prefix="critics."
             )
         if config.critic_l2_reg:
             self._last_weights = f"{output_layer(critic.module)}.weight"
@@ -211,32 +208,6 @@ class DDPG(ContinuousAlgorithm):
     ) -> Tensor:
         """Return the outputs (batch,) of the critic with the parameters of this name, normalised."""
         return self.critics_updater.functional(state, name)(observations, actions, **noise).squeeze(0)
-
-    def get_parameters(self) -> dict[str, Array]:
-        """Return copies of the policy's parameters by name, the critic's for values that are not normalised.
-
-        The moments of returns, where they are kept, are among them (`zoo.optim.popart.MOMENTS`).
-        """
-        state = self.runner.state
-        plain = self.return_normalizer.denormalized(state, state["critics"])
-        named = self.critics_updater.parameters.named(plain.detach())
-        critic = {f"critics.{name}": value.cpu().numpy().copy() for name, value in named.items()}
-        moments = {name: value.cpu().numpy() for name, value in self.return_normalizer.moments(state).items()}
-        return {**super().get_parameters(), **critic, **moments}
-
-    def set_parameters(self, parameters: Mapping[str, Array] | str | Path, exact_match: bool = True) -> None:
-        """Overwrite the policy's parameters, and the moments of returns where some are given."""
-        parameters = named_parameters(parameters)
-        saved = {name: value for name, value in parameters.items() if name in MOMENTS}
-        others = {name: value for name, value in parameters.items() if name not in saved}
-        check_policy_parameters(self.policy, others, exact_match=exact_match)
-        moments = self.return_normalizer.moments(self.runner.state)
-        if saved:
-            check_tensors(dict.fromkeys(MOMENTS, ()), saved)
-            moments = {name: torch.tensor(float(saved[name]), dtype=torch.float64) for name in MOMENTS}
-        self.return_normalizer.reset(self.runner.state)
-        super().set_parameters(others, exact_match)
-        self.return_normalizer.with_moments(self.runner.state, moments)
 
 
 class HerDDPG(DDPG):

@@ -104,6 +104,11 @@ class OnPolicyConfig(RolloutConfig):
         False, "standardise the advantages of each batch that is learned from"
     )
     ent_coef: float = hyperparameter(0.01, "weight of the entropy bonus", ge=0)
+    value_normalization: bool = hyperparameter(
+        False,
+        "the critic learns in units of the running mean and standard deviation of returns (PopArt); for"
+        " large or changing rewards",
+    )
 
 
 class RolloutBatch(TypedDict, total=False):
@@ -123,6 +128,7 @@ class RolloutBatch(TypedDict, total=False):
     parameters: Tensor
     advantages: Tensor
     returns: Tensor
+    mirrored: Any
 
 
 class OnPolicyAlgorithm(Algorithm):
@@ -191,7 +197,19 @@ class OnPolicyAlgorithm(Algorithm):
         self.updater = Updater(
             Parameters("policy", self.policy), self._optimizer(), max_grad_norm=self.config.max_grad_norm
         )
-        return self.updater.initial_state()
+        return State({**self.updater.initial_state(), **self._return_moments()})
+
+    def _return_moments(self) -> State:
+        """Make the normaliser of returns, if there is to be one, and return its first state."""
+        if not getattr(self.config, "value_normalization", False):
+            return State()
+        from zoo.optim.popart import RunningReturnNormalizer, output_layer
+
+        layer = f"critic.{output_layer(self.policy.critic, '`algo.value_normalization` needs')}"
+        self.return_normalizer = RunningReturnNormalizer(
+            self.updater.parameters, ("policy",), preserve=True, layer=layer
+        )
+        return self.return_normalizer.initial_state()
 
     def _specs(self, *, normalized: bool = False) -> dict[str, Any]:
         specs = super()._specs(normalized=normalized)
@@ -310,9 +328,11 @@ class OnPolicyAlgorithm(Algorithm):
     def finished_rollout(self) -> RolloutBatch:
         """Return the stored rollout with the policy's ``values``, ``advantages`` and ``returns``.
 
-        It has ``log_prob`` too if `uses_old_log_prob`.
+        It has ``log_prob`` too if `uses_old_log_prob`. With `value_normalization` values and returns are
+        normalised, with statistics that include these returns, and the critic's last layer is corrected.
         """
         rollout, buffer = self.collected(), self.buffer
+        units, state = self.return_normalizer, self.runner.state
         if "values" in buffer.columns:
             values = buffer.columns["values"]
         elif self.uses_old_log_prob or self.recurrent.array is not None:
@@ -321,8 +341,15 @@ class OnPolicyAlgorithm(Algorithm):
         else:
             values = self.values_of_steps()
             rollout["values"] = self._tensors(buffer.as_rows(values))
+        values = self._denormalized(values)
         advantages = self.advantages(values, self.config.gae_lambda)
         rollout["returns"] = self._tensors(buffer.as_rows(advantages + values))
+        if units is not None:
+            units.update(state, rollout["returns"])
+            rollout["returns"] = units.normalize(state, rollout["returns"])
+            rollout["values"] = units.normalize(state, self._tensors(buffer.as_rows(values)))
+            for name, value in units.metrics(state).items():
+                self.record(f"train/{name}", value)
         if self.reward_model is not None:
             advantages = self.reward_model.advantages(advantages)
         rollout["advantages"] = self._tensors(buffer.as_rows(advantages))
@@ -342,7 +369,7 @@ class OnPolicyAlgorithm(Algorithm):
         return cast(RolloutBatch, {name: torch.cat([part[name] for part in parts]) for name in parts[0]})
 
     def values_of_steps(self) -> Array:
-        """Return the values (n_steps, n_envs) of all observations."""
+        """Return the critic's outputs (n_steps, n_envs) for all observations."""
         parts = split_rows(self.buffer.rows(), self._rows_at_once)
         return self.buffer.as_steps(
             np.concatenate([self.acting.values(part, part.get("states")) for part in parts])
@@ -351,7 +378,8 @@ class OnPolicyAlgorithm(Algorithm):
     def advantages(self, values: Array, gae_lambda: float) -> Array:
         """Return GAE(λ) for values (n_steps, n_envs), in the same shape; the sum of both is the λ-return.
 
-        A truncated episode goes on as far as the reward is concerned: γ·V(final observation) is added to it.
+        Values are in units of rewards, as advantages are. A truncated episode goes on as far as the reward
+        is concerned: γ·V(final observation) is added to it.
         """
         buffer, gamma = self.buffer, self.config.gamma
         rewards, dones, truncations = buffer.rewards, buffer.dones, buffer.truncations()
@@ -362,15 +390,23 @@ class OnPolicyAlgorithm(Algorithm):
             if truncations.action_masks is not None:
                 final["action_masks"] = truncations.action_masks
             parts = split_rows(final, self._rows_at_once)
-            final_values = np.concatenate([self.acting.values(part, part.get("states")) for part in parts])
+            outputs = np.concatenate([self.acting.values(part, part.get("states")) for part in parts])
+            final_values = self._denormalized(outputs)
             rewards, dones = rewards.copy(), dones.copy()
             rewards[truncations.steps, truncations.envs] += gamma * final_values
             dones[truncations.steps, truncations.envs] = True
         policy_input, state = self.collector.policy_input, self.recurrent.array
         if state is not None:
             policy_input = {**policy_input, "episode_starts": self.collector.episode_starts}
-        last_values = self.acting.values(policy_input, state)
+        last_values = self._denormalized(self.acting.values(policy_input, state))
         return generalized_advantages(rewards, values, last_values, dones, gamma, gae_lambda)
+
+    def _denormalized(self, outputs: Array) -> Array:
+        """Return the values that outputs of the critic stand for."""
+        if self.return_normalizer is None:
+            return outputs
+        tensor = self.return_normalizer.denormalize(self.runner.state, self._tensors(outputs))
+        return tensor.cpu().numpy()
 
     def _record_explained_variance(self, rollout: RolloutBatch) -> None:
         self.record("train/explained_variance", explained_variance(rollout["values"], rollout["returns"]))

@@ -6,6 +6,8 @@ paying once the probability of an action has changed by more than the clip range
 - `PPO2` is the algorithm, and holds all of the code; its defaults are those of Stable-Baselines' PPO2.
 - `PPO` is the same with the defaults of Stable-Baselines3's PPO, `MaskablePPO` and `RecurrentPPO` with those
   of SB3-Contrib's.
+- `RslRlPPO` has the values of rsl_rl (Schwarke et al. 2025, https://arxiv.org/abs/2509.10771), and
+  standardises the advantages of a whole rollout.
 - `PPO1` is Stable-Baselines' first form, for ranks that each learn from a batch of their own and average
   their gradients.
 """
@@ -15,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -34,6 +36,9 @@ from zoo.optim.optimizers import Adam, Optimizer
 from zoo.optim.update_runner import STOPPED, State, StepResult, average, averaging_over
 from zoo.policies.config import PolicyConfig
 from zoo.policies.distributions import Gaussian
+
+if TYPE_CHECKING:
+    from zoo.algorithms.symmetry import Symmetry
 
 SMALLEST_RATE, LARGEST_RATE = 1e-5, 1e-2
 """Bounds of a learning rate that follows `desired_kl`, those of rsl_rl."""
@@ -61,6 +66,10 @@ class ClippedObjectiveConfig(SdeConfig, OnPolicyConfig):
         "half width of uniform noise on the means of Box actions, in updates only (RPO); more explores"
         " longer, often 0.5, 0.01 for MuJoCo; 0: none",
         ge=0,
+    )
+    symmetry: dict[str, Any] | None = hyperparameter(
+        None,
+        "a symmetry of the task, a function: {_target_: module.function, mode: augment | loss}; null: none",
     )
 
     def __post_init__(self) -> None:
@@ -116,9 +125,17 @@ class PPO2(OnPolicyAlgorithm):
     """Whether advantages are standardised in each minibatch, or in a rank's whole rollout."""
 
     config: PPO2Config
+    mirror: Symmetry | None = None
 
     def _optimizer(self) -> Optimizer:
         return Adam(eps=self.config.adam_eps)
+
+    def _make_buffer(self) -> None:
+        super()._make_buffer()
+        if self.config.symmetry is not None:
+            from zoo.algorithms.symmetry import Symmetry
+
+            self.mirror = Symmetry(self)
 
     def _make_state(self) -> State:
         state = super()._make_state()
@@ -143,6 +160,8 @@ class PPO2(OnPolicyAlgorithm):
         if config.normalize_advantage and not self.standardizes_minibatches:
             with averaging_over(None):
                 rollout["advantages"] = standardized(rollout["advantages"])
+        if self.mirror is not None:
+            rollout["mirrored"] = self.mirror.mirrored(rollout)
         n_minibatches, n_rows = self._minibatches()
         minibatches = self.buffer.minibatch_rows(self.rng, config.n_epochs, n_minibatches, n_rows)
         shared = {"rollout": rollout, **self.rates(self._progress_before)}
@@ -160,7 +179,9 @@ class PPO2(OnPolicyAlgorithm):
             extras["is_first"] = np.arange(len(minibatches)) == 0
         if alpha:
             length = self.buffer.chunk_length
-            shape = (*minibatches.shape, *(() if length is None else (length,)), self.policy.head.noise_size)
+            n_steps, n_rows = minibatches.shape
+            n_rows *= 2 if self.mirror is not None and self.mirror.is_augmenting else 1
+            shape = (n_steps, n_rows, *(() if length is None else (length,)), self.policy.head.noise_size)
             extras["mean_noise"] = self.rng.uniform(-alpha, alpha, shape).astype(np.float32)
         return {"rows": minibatches, **extras} if extras else minibatches
 
@@ -169,13 +190,22 @@ class PPO2(OnPolicyAlgorithm):
         extras: Mapping[str, Tensor] = {} if isinstance(row, Tensor) else row
         rows = extras.get("rows", row)
         batch: RolloutBatch = transform(lambda column: column[rows], shared["rollout"])
+        if config.normalize_advantage and self.standardizes_minibatches:
+            batch["advantages"] = standardized(batch["advantages"])
+        own, symmetry_loss = batch, None  # the rollout's steps, before mirrored ones
+        if self.mirror is not None:
+            batch = self.mirror.doubled(batch)
         parameters, values, _ = policy(batch, batch.get("states"))
-        learning_rate, metrics = shared.get("learning_rate"), {}
+        learning_rate, n = shared.get("learning_rate"), len(rows)
+        metrics: dict[str, Tensor] = {}
+        if self.mirror is not None and not self.mirror.is_augmenting:
+            symmetry_loss = self.mirror.loss(own, parameters)
+            batch, parameters, values = own, parameters[:n], values[:n]
         if config.desired_kl is not None:
-            kl = average(self.policy.head.kl(batch["parameters"], parameters.detach()).mean())
+            kl = average(self.policy.head.kl(own["parameters"], parameters.detach()[:n]).mean())
             learning_rate = adapted(state["learning_rate"], kl, config.desired_kl, extras["is_first"])
             state = state.replaced({"learning_rate": learning_rate})
-            metrics = {"kl": kl, "learning_rate": learning_rate.clone()}
+            metrics |= {"kl": kl, "learning_rate": learning_rate.clone()}
         if "mean_noise" in extras:
             noise = extras["mean_noise"]
             parameters = parameters + F.pad(noise, (0, parameters.shape[-1] - noise.shape[-1]))
@@ -183,9 +213,12 @@ class PPO2(OnPolicyAlgorithm):
         log_ratio = log_prob - batch["log_prob"]
         policy_loss = self.policy_loss(log_ratio, batch, shared["clip_range"])
         value_loss = self.value_loss(values, batch, shared)
-        entropy_loss = -entropy.mean()
+        entropy_loss = -entropy[:n].mean()
         loss = policy_loss + config.ent_coef * entropy_loss + config.vf_coef * value_loss
-        log_ratio = log_ratio.detach()
+        if self.mirror is not None and symmetry_loss is not None:
+            loss = loss + self.mirror.config.coef * symmetry_loss
+            metrics["symmetry_loss"] = symmetry_loss.detach()
+        log_ratio = log_ratio.detach()[:n]
         ratio_change = log_ratio.expm1()
         approx_kl, too_far = (ratio_change - log_ratio).mean(), None
         if config.target_kl is not None:
@@ -208,8 +241,6 @@ class PPO2(OnPolicyAlgorithm):
     def policy_loss(self, log_ratio: Tensor, batch: RolloutBatch, clip_range: Tensor) -> Tensor:
         """Return the clipped surrogate (equation 7 of the paper), negated."""
         advantages, ratio = batch["advantages"], log_ratio.exp()
-        if self.config.normalize_advantage and self.standardizes_minibatches:
-            advantages = standardized(advantages)
         clipped = torch.clamp(ratio, 1 - clip_range, 1 + clip_range)
         return -torch.minimum(advantages * ratio, advantages * clipped).mean()
 
@@ -318,6 +349,29 @@ class RecurrentPPO(PPO2):
                 f"{cls.of_preset} needs a recurrent policy, which {policy.name} is not:"
                 " policy=MlpLstmPolicy is one; without recurrence it is algo=ppo"
             )
+
+
+@dataclass
+@with_defaults(
+    learning_rate=1e-3,
+    n_steps=24,
+    n_epochs=5,
+    vf_coef=1.0,
+    max_grad_norm=1.0,
+    adam_eps=1e-8,
+    desired_kl=0.01,
+)
+class RslRlPPOConfig(PPO2Config):
+    """Hyperparameters of rsl_rl, for thousands of environments."""
+
+
+class RslRlPPO(PPO2):
+    """PPO2 with the values of rsl_rl, for legged robots: a learning rate that follows the KL divergence."""
+
+    of_preset = "rsl_rl"
+    config_class = RslRlPPOConfig
+    search_space = searched(PPO2.search_space, ranges("log", learning_rate=(1e-4, 1e-2)))
+    standardizes_minibatches = False
 
 
 @dataclass

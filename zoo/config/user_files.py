@@ -14,7 +14,7 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, TypeVar
 
 from zoo.core.printing import one_line
@@ -72,8 +72,8 @@ def import_own(name: str) -> ModuleType:
         ) from error
 
 
-def own_class(where: str, target: str, base: type[Base]) -> type[Base]:
-    """Return the class ``module.Class``. Raises `ZooError` if there is none, or it has another base."""
+def own_object(where: str, target: str) -> Any:
+    """Return what ``module.name`` is: a class or a function. Raises `ZooError` if there is none."""
     module_name, _, class_name = target.rpartition(".")
     try:
         module = import_own(module_name)
@@ -83,6 +83,12 @@ def own_class(where: str, target: str, base: type[Base]) -> type[Base]:
     if candidate is None:
         hint = nearest(class_name, vars(module))
         raise ZooError(f"`{where}._target_={target}`: {module_name} has no `{class_name}`{hint}")
+    return candidate
+
+
+def own_class(where: str, target: str, base: type[Base]) -> type[Base]:
+    """Return the class ``module.Class``. Raises `ZooError` if there is none, or it has another base."""
+    candidate = own_object(where, target)
     if not (isinstance(candidate, type) and issubclass(candidate, base)):
         raise ZooError(
             f"`{where}._target_={target}` is not a subclass of {base.__module__}.{base.__qualname__}"
@@ -104,8 +110,8 @@ def check_arguments(
         raise ZooError(f"`{where}` don't fit {target.__module__}.{target.__qualname__}: {error}") from error
 
 
-def path_of_class(target: type[Any], where: str) -> str:
-    """Return the path by which configs and agents name a class. Raises `ZooError` if it has none."""
+def path_of_class(target: type[Any] | FunctionType, where: str) -> str:
+    """Return how configs and agents name a class or a function. Raises `ZooError` if it has no path."""
     path = f"{target.__module__}.{target.__qualname__}"
     if "<locals>" in path:
         raise ZooError(f"{where}={path} has to stand at the top of a module, by which agents name it")
@@ -116,7 +122,7 @@ def named_class(given: Any, where: str) -> Any:
     """Return how files name a class, given alone or as ``_target_`` beside its arguments; else ``given``."""
     if isinstance(given, type):
         return path_of_class(given, where)
-    if isinstance(given, Mapping) and isinstance(given.get("_target_"), type):
+    if isinstance(given, Mapping) and isinstance(given.get("_target_"), type | FunctionType):
         return {**given, "_target_": path_of_class(given["_target_"], where)}
     return given
 

@@ -41,7 +41,7 @@ from zoo.policies.distributions import (
     MultiCategorical,
     TanhGaussian,
 )
-from zoo.policies.encoders import NatureCnn
+from zoo.policies.encoders import NatureCnn, actor_space
 
 ONNX, TORCH_EXPORT, DESCRIPTION, README = "policy.onnx", "policy.pt2", "policy.json", "README.md"
 EXPORTED_FILES = (ONNX, TORCH_EXPORT, DESCRIPTION, README)
@@ -202,7 +202,7 @@ class DeterministicPolicy(nn.Module):
 
     def __init__(self, agent: Algorithm) -> None:
         super().__init__()
-        acting, space = agent.acting, agent.observation_space
+        acting, space = agent.acting, actor_space(agent.observation_space, agent.policy_config)
         self.policy: nn.Module = acting.policy
         self.is_dictionary = isinstance(space, spaces.Dict)
         parts = space.spaces if isinstance(space, spaces.Dict) else {"observation": space}
@@ -308,8 +308,8 @@ def _to_env(adapter: ActionAdapter, space: spaces.Space[Any]) -> Callable[[Tenso
 
 
 def random_observations(agent: Algorithm, n: int | None = None, seed: int = 0) -> list[Array]:
-    """Return ``n`` random observations, an array (n, …) for each part; such as the agent may have seen."""
-    space = agent.observation_space
+    """Return ``n`` random observations, an array (n, …) for each part; such as the actor may have seen."""
+    space = actor_space(agent.observation_space, agent.policy_config)
     parts = space.spaces if isinstance(space, spaces.Dict) else {SINGLE: space}
     if n is None:
         n = N_CHECKED_IMAGES if any(is_image(part) for part in parts.values()) else N_CHECKED

@@ -37,8 +37,8 @@ class ReturnNormalizer:
     def denormalize(self, state: State, outputs: Tensor) -> Tensor:
         return outputs
 
-    def denormalized(self, state: State, vector: Tensor) -> Tensor:
-        return vector
+    def plain_parameters(self, state: State) -> dict[str, Tensor]:
+        return {}
 
     def reset(self, state: State) -> State:
         return state
@@ -59,13 +59,24 @@ class RunningReturnNormalizer(ReturnNormalizer):
     ``names`` are the vectors of the state, all of the form of ``parameters``, whose outputs are normalised: a
     critic and its target. With ``preserve`` an `update` changes the last layers of all of them so that
     ``std·output + mean`` stays what it was (equation 4 of the paper). Optimizer moments stay as they are, as
-    in Stable-Baselines.
+    in Stable-Baselines. ``layer`` is the critic's last layer; None: that of the module. ``prefix`` goes
+    before the module's names in the policy.
     """
 
-    def __init__(self, parameters: Parameters, names: Sequence[str], *, preserve: bool) -> None:
+    def __init__(
+        self,
+        parameters: Parameters,
+        names: Sequence[str],
+        *,
+        preserve: bool,
+        layer: str | None = None,
+        prefix: str = "",
+    ) -> None:
         self.names, self.preserve = tuple(names), preserve
-        layer = output_layer(parameters.module)
-        self.weight, self.bias = (parameters.slices[f"{layer}.{part}"] for part in ("weight", "bias"))
+        self.parameters, self.prefix = parameters, prefix
+        layer = output_layer(parameters.module) if layer is None else layer
+        self._last = tuple(f"{layer}.{part}" for part in ("weight", "bias"))
+        self.weight, self.bias = (parameters.slices[name] for name in self._last)
         self._device = parameters.flat.device
 
     def initial_state(self) -> State:
@@ -116,6 +127,11 @@ class RunningReturnNormalizer(ReturnNormalizer):
         """Return parameters whose outputs are returns, of ``vector``, whose outputs are normalised."""
         return self._rescaled(vector, self.std(state), state["returns.mean"])
 
+    def plain_parameters(self, state: State) -> dict[str, Tensor]:
+        """Return the last layer by its names in the policy, as it would be if its outputs were returns."""
+        named = self.parameters.named(self.denormalized(state, state[self.names[0]]))
+        return {f"{self.prefix}{name}": named[name] for name in self._last}
+
     def reset(self, state: State) -> State:
         """Return the state without statistics, and with parameters whose outputs are returns."""
         plain = {name: self.denormalized(state, state[name]) for name in self.names}
@@ -139,12 +155,11 @@ class RunningReturnNormalizer(ReturnNormalizer):
         return torch.cat([before, weight.to(vector.dtype), between, bias.to(vector.dtype), after])
 
 
-def output_layer(module: nn.Module) -> str:
+def output_layer(
+    module: nn.Module, needed_by: str = "`algo.normalize_returns` and `algo.critic_l2_reg` need"
+) -> str:
     """Return the name of the linear layer that a critic ends with. Raises `ZooError` if there is none."""
     linear = [(name, layer) for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
     if not linear or linear[-1][1].out_features != 1 or linear[-1][1].bias is None:
-        raise ZooError(
-            "`algo.normalize_returns` and `algo.critic_l2_reg` need a critic that ends with a linear layer to"
-            " one value, with a bias"
-        )
+        raise ZooError(f"{needed_by} a critic that ends with a linear layer to one value, with a bias")
     return linear[-1][0]

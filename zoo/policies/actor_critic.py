@@ -13,7 +13,7 @@ from zoo.envs.spaces import Space
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
 from zoo.policies.distributions import make_distribution
-from zoo.policies.encoders import Encoder, default_hidden_sizes, make_encoder
+from zoo.policies.encoders import Encoder, actor_space, default_hidden_sizes, make_encoder
 from zoo.policies.networks import Mlp, layer_sizes, make_trunk, orthogonal
 from zoo.policies.recurrent import RecurrentLayers, make_core
 
@@ -28,18 +28,21 @@ class ActorCritic(nn.Module):
     By default nothing is shared but the encoder, there is no core, and the hidden layers are 64-64 tanh
     (none after images). ``net_arch={shared: [64], pi: [64], vf: [64]}`` puts layers before both. With
     ``share_encoder=False`` actor and critic have an encoder each, and ``critic_lstm`` chooses the critic's
-    core: see `PolicyConfig`. ``use_sde``: noise is a function of the actor's last features.
+    core: see `PolicyConfig`. A critic that reads more than the actor (``critic.observations``) shares nothing
+    with it. ``use_sde``: noise is a function of the actor's last features.
     """
 
     def __init__(
         self, observation_space: Space, action_space: Space, config: PolicyConfig, *, use_sde: bool = False
     ) -> None:
         super().__init__()
-        config.check_networks("actor", "critic")
+        config.check_networks("actor", "critic", "observations")
         actor, critic, ortho_init = config.of("actor"), config.of("critic"), config.ortho_init is not False
-        self.encoder: Encoder = make_encoder(observation_space, config, ortho_init=ortho_init)
+        actor_sees = actor_space(observation_space, config)
+        self.is_asymmetric = actor_sees is not observation_space
+        self.encoder: Encoder = make_encoder(actor_sees, config, ortho_init=ortho_init)
         self.critic_encoder: Encoder | None = None
-        if not config.share_encoder:
+        if not config.share_encoder or self.is_asymmetric:
             critic_init = critic.ortho_init is not False
             self.critic_encoder = make_encoder(observation_space, critic, ortho_init=critic_init)
         shared_sizes, actor_sizes, self._critic_sizes = (
@@ -48,11 +51,19 @@ class ActorCritic(nn.Module):
         )
         self.shared = make_trunk(config, self.encoder.features_dim, shared_sizes, None, "tanh")
         size = critic_size = self.shared.output_size
+        if self.is_asymmetric and self.critic_encoder is not None:
+            critic_size = self.critic_encoder.features_dim
+            if shared_sizes or (config.recurrent and config.critic_lstm in ("shared", "detached")):
+                key = "net_arch.shared" if shared_sizes else f"critic_lstm={config.critic_lstm}"
+                raise ZooError(
+                    f"`policy.{key}`: a critic with observations of its own (`policy.critic.observations`)"
+                    " shares no layers with the actor"
+                )
         self.core, self.critic_core = make_core(config, size), None
         self.critic_reads = config.critic_lstm if self.core is not None else "separate"
         if self.core is not None:
-            self.critic_core = make_core(config, size) if self.critic_reads == "separate" else None
-            critic_size = size if self.critic_reads == "none" else self.core.output_size
+            self.critic_core = make_core(config, critic_size) if self.critic_reads == "separate" else None
+            critic_size = critic_size if self.critic_reads == "none" else self.core.output_size
             size = self.core.output_size
         if self.critic_reads in ("shared", "detached") and not config.share_encoder:
             raise ZooError(
@@ -95,7 +106,7 @@ class ActorCritic(nn.Module):
         if self.critic_reads == "detached":
             return features, features.detach(), next_state
         if self.critic_encoder is not None:
-            encoded = self.shared(self.critic_encoder(inputs["observations"]))
+            encoded = self._critic_encoded(inputs)
         critic_features, after = self._run_core(encoded, self.critic_core, critic_state, inputs)
         if next_state is not None and after is not None:
             next_state = torch.cat([next_state, after], dim=-1)
@@ -119,7 +130,7 @@ class ActorCritic(nn.Module):
     def values(self, inputs: PolicyInput, state: Tensor | None = None) -> Tensor:
         """Return the critic's values (…)."""
         actor_state, critic_state = self._split(state)
-        encoded = self.shared((self.critic_encoder or self.encoder)(inputs["observations"]))
+        encoded = self._critic_encoded(inputs)
         if self.critic_reads in ("shared", "detached"):
             features, _ = self._run_core(encoded, self.core, actor_state, inputs)
         else:
@@ -144,6 +155,10 @@ class ActorCritic(nn.Module):
         if state is None or self.core is None or self.critic_core is None:
             return state, None
         return state[..., : self.core.state_size], state[..., self.core.state_size :]
+
+    def _critic_encoded(self, inputs: PolicyInput) -> Tensor:
+        features = (self.critic_encoder or self.encoder)(inputs["observations"])
+        return features if self.is_asymmetric else self.shared(features)
 
     def _run_core(
         self, features: Tensor, core: RecurrentLayers | None, state: Tensor | None, inputs: PolicyInput

@@ -40,13 +40,18 @@ class ActorConfig:
 
 @dataclass
 class CriticConfig(ActorConfig):
-    """The same of the critic, and what only critics of actions (ddpg, td3, sac, tqc, crossq) have."""
+    """The same of the critic, and what only some critics have."""
 
     dropout: float = hyperparameter(
         0.0,
         "dropout rate of hidden layers; 0.01 permits more updates per step (DroQ)",
         ge=0,
         lt=1,
+    )
+    observations: list[str] | None = hyperparameter(
+        None,
+        "keys of a dictionary observation that only the critic reads, beside all others; the actor acts"
+        " without them (on-policy)",
     )
 
 
@@ -211,7 +216,13 @@ class PolicyConfig:
         return self.norm_input and self.hidden_norm != "none"
 
     def check_networks(self, *networks: str) -> None:
-        """Raise `ZooError` for fields of a network, or of ``"dropout"``, that the policy does not have."""
+        """Raise `ZooError` for fields of a network, or of a critic, that the policy does not have.
+
+        These are ``"actor"``, ``"critic"``, ``"dropout"`` and ``"observations"``.
+        """
+        if self.critic is not None and self.critic.observations and "observations" not in networks:
+            key = f"policy.critic.observations={self.critic.observations}"
+            raise ZooError(f"`{key}` is for the critics of ppo2, ppo1, a2c, acer, acktr, trpo and gail")
         for network in ("actor", "critic"):
             if network not in networks and getattr(self, network) is not None:
                 raise ZooError(f"`policy.{network}`: the networks of this algorithm have no {network}")

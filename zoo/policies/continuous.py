@@ -213,6 +213,7 @@ class ContinuousCritics(nn.Module):
         n_outputs: int = 1,
     ) -> None:
         super().__init__()
+        config.check_networks("actor", "critic", "dropout")
         config, self.dropout = config.of("critic"), 0.0 if config.critic is None else config.critic.dropout
         if self.dropout and config.block != "plain":
             raise ZooError("`policy.critic.dropout` needs plain hidden layers: policy.critic.block=plain")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from zoo.config.user_files import check_arguments, own_class
 from zoo.envs.spaces import Space, channels_first, is_image
-from zoo.errors import ZooError
+from zoo.errors import ZooError, nearest
 from zoo.policies.config import PolicyConfig
 from zoo.policies.networks import orthogonal
 
@@ -146,11 +146,12 @@ class CustomEncoder(nn.Module):
 
     def forward(self, observations: Any) -> Tensor:
         """Return features (…, ``features_dim``)."""
-        values = observations if isinstance(observations, dict) else {"": observations}
+        is_dictionary = isinstance(observations, dict)
+        values = {key: observations[key] for key in self.parts} if is_dictionary else {"": observations}
         key, first = next(iter(values.items()))
         leading = first.shape[: first.dim() - len(self.parts[key].shape or ())]
         rows = {key: self._rows(key, tensor, math.prod(leading)) for key, tensor in values.items()}
-        features: Tensor = self.module(rows if isinstance(observations, dict) else rows[""])
+        features: Tensor = self.module(rows if is_dictionary else rows[""])
         expected = (math.prod(leading), self.features_dim)
         if features.shape != expected:
             raise ZooError(
@@ -216,6 +217,25 @@ def make_encoder(space: Space, config: PolicyConfig, *, ortho_init: bool) -> Enc
             f" of shape {space.shape} and type {space.dtype}; make them bytes, or use policy=MlpPolicy"
         )
     return NatureCnn(space, config, ortho_init=ortho_init)
+
+
+def actor_space(space: Space, config: PolicyConfig) -> Space:
+    """Return the observation space without the keys that only the critic reads. Raises `ZooError`."""
+    keys = (config.critic.observations if config.critic is not None else None) or []
+    if not keys:
+        return space
+    where = "`policy.critic.observations`"
+    if not isinstance(space, spaces.Dict):
+        kind = type(space).__name__
+        raise ZooError(f"{where} names keys of a dictionary, but the observations are a {kind}")
+    for key in keys:
+        if key not in space.spaces:
+            hint = nearest(key, space.spaces)
+            raise ZooError(f"{where}: no observation '{key}'{hint} (known: {', '.join(space.spaces)})")
+    rest = {key: part for key, part in space.spaces.items() if key not in keys}
+    if not rest:
+        raise ZooError(f"{where} names all observations; leave the actor some of {', '.join(space.spaces)}")
+    return spaces.Dict(rest)
 
 
 def suits_cnn(space: Space) -> bool:

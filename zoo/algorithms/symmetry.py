@@ -1,0 +1,111 @@
+"""Symmetric policies for symmetric bodies: mirrored steps to learn from, or a loss on mirrored means.
+
+A mirrored step has the old log-probability, advantage and return of the step itself (Mittal et al. 2024,
+https://arxiv.org/abs/2403.04359). The loss is the squared difference between the mean action of the mirrored
+state and the mirrored mean action of the state, a constant (Yu et al. 2018, https://arxiv.org/abs/1801.08093).
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor
+
+from zoo.algorithms.on_policy import RolloutBatch
+from zoo.config.fields import build, hyperparameter
+from zoo.config.user_files import named_class, own_object
+from zoo.envs.spaces import describe
+from zoo.errors import ZooError
+from zoo.optim.update_runner import tree_map, tree_signature
+from zoo.policies.distributions import Gaussian
+
+if TYPE_CHECKING:
+    from zoo.algorithms.ppo import PPO2
+
+WHERE = "algo.symmetry"
+
+
+@dataclass
+class SymmetryConfig:
+    """The symmetry of a task: a function and how PPO uses it."""
+
+    _target_: str = hyperparameter(
+        "", "a function (observations, actions) → the mirrored ones, of tensors (n, …): module.function"
+    )
+    mode: str = hyperparameter(
+        "augment",
+        "augment: learn from mirrored steps too; loss: penalise means that are not symmetric (Box actions)",
+        choices=("augment", "loss"),
+    )
+    coef: float = hyperparameter(0.25, "weight of the loss (mode=loss)", ge=0)
+
+
+class Symmetry:
+    """Mirrors the rollouts of an agent. Raises `ZooError` for a policy or function that does not fit."""
+
+    def __init__(self, agent: PPO2) -> None:
+        settings = agent.config.symmetry = named_class(agent.config.symmetry, WHERE)
+        self.config = build(SymmetryConfig, settings, WHERE)
+        self.agent, self.target = weakref.proxy(agent), self.config._target_
+        if not self.target:
+            raise ZooError(f"`{WHERE}` needs the function that mirrors: {{_target_: module.function, …}}")
+        self.function = own_object(WHERE, self.target)
+        self.is_augmenting, head = self.config.mode == "augment", agent.policy.head
+        if agent.policy_config.recurrent is not None or agent.recurrent.array is not None:
+            raise ZooError(f"`{WHERE}` is not for recurrent policies, whose states it can't mirror")
+        if agent._mask_size is not None:
+            raise ZooError(f"`{WHERE}` is not for envs that mask actions, as it can't mirror the masks")
+        if not self.is_augmenting and not isinstance(head, Gaussian):
+            kind = describe(agent.action_space)
+            raise ZooError(f"`{WHERE}.mode=loss` is for Box actions, but the env's are {kind}; take augment")
+
+    def mirrored(self, rollout: RolloutBatch) -> dict[str, Any]:
+        """Return a rollout's mirrored ``observations``, as the policy reads them, and ``actions``."""
+        agent, observations = self.agent, rollout["observations"]
+        if agent.normalizer is None:
+            return self._mirror(observations, rollout["actions"])
+        arrays = agent.normalizer.unnormalize_obs(to_arrays(observations))
+        mirrored = self._mirror(agent._tensors(arrays), rollout["actions"])
+        arrays = agent.normalizer.normalize_observations(to_arrays(mirrored["observations"]))
+        return {**mirrored, "observations": agent._tensors(arrays)}
+
+    def _mirror(self, observations: Any, actions: Any) -> dict[str, Any]:
+        given = {"observations": observations, "actions": actions}
+        result = self.function(observations, actions)
+        try:
+            mirrored = dict(zip(given, result, strict=True))
+            shapes = tree_signature(mirrored)
+        except (TypeError, ValueError):
+            shapes = None
+        if shapes != (expected := tree_signature(given)):
+            raise ZooError(f"`{WHERE}`: {self.target} returned {shapes}; expected tensors like {expected}")
+        return mirrored
+
+    def doubled(self, batch: RolloutBatch) -> RolloutBatch:
+        """Return a batch with its mirrored steps behind its own."""
+        mirrored = batch["mirrored"]
+        own = {name: column for name, column in batch.items() if name != "mirrored"}
+        return cast(
+            RolloutBatch, {name: joined(part, mirrored.get(name, part)) for name, part in own.items()}
+        )
+
+    def loss(self, batch: RolloutBatch, parameters: Tensor) -> Tensor:
+        """Return the squared difference, of the parameters of a `doubled` batch's distributions."""
+        means, of_mirrored = parameters[..., : self.agent.policy.head.noise_size].chunk(2)
+        _, mirrored_means = self.function(batch["observations"], means.detach())
+        return (of_mirrored - mirrored_means).square().mean()
+
+
+def to_arrays(observations: Any) -> Any:
+    """Return tensors as arrays in memory."""
+    return tree_map(lambda tensor: tensor.cpu().numpy(), observations)
+
+
+def joined(first: Any, second: Any) -> Any:
+    """Return rows of two trees of the same structure behind each other."""
+    if isinstance(first, dict):
+        return {key: joined(part, second[key]) for key, part in first.items()}
+    return torch.cat([first, second])

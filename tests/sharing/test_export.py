@@ -85,7 +85,8 @@ CASES = {
         for algo in ("a2c", "crossq", "ddpg", "sac", "td3", "tqc")
     },
     **{
-        f"{algo} of a choice": (algo, VECTOR, ACTIONS["choice"]) for algo in ("dqn", "qrdqn", "ppo2", "acktr")
+        f"{algo} of a choice": (algo, VECTOR, ACTIONS["choice"])
+        for algo in ("dqn", "qrdqn", "iqn", "ppo2", "acktr")
     },
     **{f"ppo2 of {name}": ("ppo2", VECTOR, space) for name, space in ACTIONS.items()},
     "sac of a choice": ("sac", VECTOR, ACTIONS["choice"]),
@@ -100,6 +101,7 @@ CASES = {
     "gail of numbers": ("gail", VECTOR, NUMBERS),
     "trpo of numbers": ("trpo", VECTOR, NUMBERS),
     "ppo2 of images": ("ppo2", IMAGE, NUMBERS),
+    "iqn of images": ("iqn", IMAGE, ACTIONS["choice"]),
     "a2c of dictionaries": ("a2c", PARTS, ACTIONS["choice"]),
     "td3 of pictures and numbers": ("td3", SEEN, NUMBERS),
 }
@@ -230,7 +232,7 @@ NESTED = spaces.Dict(
 )
 
 
-@pytest.mark.parametrize("algo", ["ppo2", "dqn", "qrdqn"])
+@pytest.mark.parametrize("algo", ["ppo2", "dqn", "qrdqn", "iqn"])
 @pytest.mark.parametrize("action_space", [ACTIONS["choice"], ACTIONS["choices"], ACTIONS["bits"], NESTED])
 def test_masked_policy_as_tensors_acts_as_the_agent(algo: str, action_space: spaces.Space) -> None:
     """A masked policy has its masks as its last input, one that was learned without them has none."""

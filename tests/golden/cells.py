@@ -129,10 +129,12 @@ CELLS = {
     "qrdqn": "",
     "iqn": "",
     "iqn double": (
-        "env=Zoo/Masked-v0 algo.double=true algo.dueling=true algo.noisy=true replay=prioritized replay.n_step=2"
+        "env=Zoo/Masked-v0 algo.double=true algo.dueling=true algo.noisy=true replay=prioritized"
+        " replay.n_step=2"
     ),
     "iqn hindsight": (
-        "env=Zoo/BitFlipping-v0 env.kwargs.n_bits=4 policy=MultiInputPolicy replay=hindsight algo.munchausen={}"
+        "env=Zoo/BitFlipping-v0 env.kwargs.n_bits=4 policy=MultiInputPolicy replay=hindsight"
+        " algo.munchausen={}"
     ),
     "c51": "",
     "rainbow": "",

@@ -101,7 +101,6 @@ CASES = {
     "gail of numbers": ("gail", VECTOR, NUMBERS),
     "trpo of numbers": ("trpo", VECTOR, NUMBERS),
     "ppo2 of images": ("ppo2", IMAGE, NUMBERS),
-    "iqn of images": ("iqn", IMAGE, ACTIONS["choice"]),
     "a2c of dictionaries": ("a2c", PARTS, ACTIONS["choice"]),
     "td3 of pictures and numbers": ("td3", SEEN, NUMBERS),
 }

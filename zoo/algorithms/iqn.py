@@ -16,7 +16,7 @@ from torch import Tensor
 
 from zoo.algorithms.dqn import DQN
 from zoo.algorithms.qrdqn import QRDQN, QRDQNConfig
-from zoo.algorithms.search_space import ranges, searched
+from zoo.algorithms.search_space import NET_ARCHS, choices, ranges, searched
 from zoo.config.fields import hyperparameter
 from zoo.policies.q_networks import ImplicitQuantileNetwork
 
@@ -44,7 +44,11 @@ class IQN(QRDQN):
 
     name = "iqn"
     config_class = IQNConfig
-    search_space = searched(DQN.search_space, ranges("log", n_quantiles=(4, 64), n_target_quantiles=(4, 64)))
+    search_space = searched(
+        DQN.search_space,
+        ranges("log", n_quantiles=(4, 64), n_target_quantiles=(4, 64)),
+        policy=choices(net_arch={**NET_ARCHS, "pair": [128, 128]}),
+    )
     policy_class = ImplicitQuantileNetwork
 
     config: IQNConfig

@@ -29,6 +29,8 @@ from zoo.algorithms.ddpg import HerDDPG as _HerDDPG
 from zoo.algorithms.dqn import DQN as _DQN
 from zoo.algorithms.dqn import DQNConfig, MunchausenConfig
 from zoo.algorithms.dqn import HerDQN as _HerDQN
+from zoo.algorithms.iqn import IQN as _IQN
+from zoo.algorithms.iqn import IQNConfig
 from zoo.algorithms.on_policy import RNDConfig
 from zoo.algorithms.ppo import PPO as _PPO
 from zoo.algorithms.ppo import PPO1 as _PPO1
@@ -1034,6 +1036,91 @@ class HerTD3(_HerTD3, TD3):
 
 class HerTQC(_HerTQC, TQC):
     """TQC with hindsight replay."""
+
+class IQN(_IQN):
+    """Implicit quantile networks, by default neither double nor dueling, as in the paper.
+
+    Hyperparameters:
+        learning_rate (ScheduleValue, default 5e-05, ≥ 0): step size of the optimizer
+        buffer_size (int, default 1000000, ≥ 1): transitions kept for replay [transitions]
+        learning_starts (int, default 50000, ≥ 0): random steps before the first update [environment
+            steps]
+        batch_size (int, default 32, ≥ 1): transitions in a gradient step [transitions]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        tau (float, default 1.0, > 0, ≤ 1): how far a target update goes; 1: a copy
+        train_freq (int | list[Any] | dict[str, Any], default 4, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
+        gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
+            -1: as many as steps were taken
+        optimize_memory_usage (bool, default False): store each observation once instead of twice, and
+            each frame of a stack (worth it for images)
+        double (bool, default False): the online network chooses the next action (double Q-learning)
+        dueling (bool, default False): separate branches for state value and advantages
+        target_update_interval (int, default 10000, ≥ 1): environment steps between updates of the
+            target network [environment steps]
+        exploration_fraction (float, default 0.005, > 0, ≤ 1): part of training over which the
+            exploration rate falls
+        exploration_initial_eps (float, default 1.0, ≥ 0, ≤ 1): share of random actions at the start
+        exploration_final_eps (float, default 0.01, ≥ 0, ≤ 1): share of random actions at the end
+        parameter_noise (bool, default False): explore by adaptive noise on the network's parameters
+            instead of random actions
+        max_grad_norm (float | None, default None, > 0): bound of the gradient's norm; null: none
+        noisy (bool, default False): explore by layers with learned noise (noisy networks) instead of
+            random actions
+        noisy_std (float, default 0.5, ≥ 0): first size of that noise; larger: explores more, for longer
+        munchausen (MunchausenConfig | dict[str, Any] | None, default None): reward the log of a softmax
+            policy, which targets value then: {alpha: 0.9, tau: 0.03, floor: -1}; double has no effect
+        n_quantiles (int, default 64, ≥ 1, ≤ 100000): quantiles drawn for each transition; more:
+            steadier gradients, slower; 8 to 64
+        n_target_quantiles (int, default 64, ≥ 1, ≤ 100000): quantiles of the next state drawn for each
+            transition; 8 to 64
+        n_acting_quantiles (int, default 32, ≥ 1, ≤ 100000): evenly spaced quantiles whose mean chooses
+            actions, also in targets
+        n_cosines (int, default 64, ≥ 1, ≤ 100000): cosines of a fraction that the network reads; more:
+            finer distributions
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: Any = None,
+        learning_rate: ScheduleValue = 5e-05,
+        *,
+        replay: ReplayConfig | Mapping[str, Any] | None = None,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        verbose: int = 0,
+        tensorboard_log: str | Path | None = None,
+        policy_kwargs: Mapping[str, Any] | None = None,
+        config: IQNConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        buffer_size: int = 1000000,
+        learning_starts: int = 50000,
+        batch_size: int = 32,
+        gamma: float = 0.99,
+        tau: float = 1.0,
+        train_freq: int | list[Any] | dict[str, Any] = 4,
+        gradient_steps: int = 1,
+        optimize_memory_usage: bool = False,
+        double: bool = False,
+        dueling: bool = False,
+        target_update_interval: int = 10000,
+        exploration_fraction: float = 0.005,
+        exploration_initial_eps: float = 1.0,
+        exploration_final_eps: float = 0.01,
+        parameter_noise: bool = False,
+        max_grad_norm: float | None = None,
+        noisy: bool = False,
+        noisy_std: float = 0.5,
+        munchausen: MunchausenConfig | dict[str, Any] | None = None,
+        n_quantiles: int = 64,
+        n_target_quantiles: int = 64,
+        n_acting_quantiles: int = 32,
+        n_cosines: int = 64,
+    ) -> None: ...
 
 class MaskablePPO(_MaskablePPO, PPO):
     """PPO2 with the defaults of SB3-Contrib's MaskablePPO; masks come from the environment."""

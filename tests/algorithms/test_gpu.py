@@ -12,7 +12,7 @@ from gymnasium import spaces
 from test_learning import Catch
 from test_reproducibility import RUNS
 
-from zoo import A2C, ACKTR, DQN, PPO1, PPO2, QRDQN, SAC, make_vec_env
+from zoo import A2C, ACKTR, DQN, IQN, PPO1, PPO2, QRDQN, SAC, make_vec_env
 from zoo.algorithms.algorithm import Algorithm
 from zoo.optim.gpu import tensors_on
 from zoo.policies.acting import ActingPolicy, Mirror, make_mirror
@@ -33,6 +33,7 @@ MORE: dict[str, Any] = {
     "acktr": (ACKTR, "CartPole-v1", {"n_steps": 8}),
     "ppo1": (PPO1, "Pendulum-v1", {"n_steps": 16, "batch_size": 8}),
     "qrdqn": (QRDQN, "CartPole-v1", {**REPLAY, "n_quantiles": 10}),
+    "iqn": (IQN, "CartPole-v1", {**REPLAY, "n_quantiles": 10}),
 }
 
 

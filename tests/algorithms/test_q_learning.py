@@ -132,7 +132,7 @@ def test_gradient_steps_are_the_peers(dtype: torch.dtype, max_grad_norm: float, 
 
 
 class SquaredErrors(DQN):
-    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def _losses_and_errors(self, values: Tensor, targets: Tensor, batch: Any) -> tuple[Tensor, Tensor]:
         return 0.5 * F.mse_loss(values, targets, reduction="none"), values - targets
 
 
@@ -198,12 +198,12 @@ def test_any_n_quantiles_agrees_in_single_precision(n_quantiles: int) -> None:
 class PlacesOfTargets(QRDQN):
     """Weighs errors by the place of the target instead of that of the quantile."""
 
-    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def _losses_and_errors(self, values: Tensor, targets: Tensor, batch: Any) -> tuple[Tensor, Tensor]:
         return quantile_huber(targets, values).sum(-2).mean(-1), targets - values
 
 
 class MeanOverQuantiles(QRDQN):
-    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def _losses_and_errors(self, values: Tensor, targets: Tensor, batch: Any) -> tuple[Tensor, Tensor]:
         return quantile_huber(values, targets).mean((-2, -1)), targets - values
 
 

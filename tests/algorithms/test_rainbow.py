@@ -9,21 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import zoo
-from zoo import C51, DQN, QRDQN, Rainbow, make_vec_env
+from zoo import C51, DQN, IQN, QRDQN, Rainbow, make_vec_env
+from zoo.algorithms.qrdqn import quantile_huber
 from zoo.cli import status_of
+from zoo.optim.update_runner import UpdateRunner
 from zoo.policies.networks import NoisyLinear, factor_noise
+from zoo.policies.q_networks import midpoints
 
 BATCH = 12
 GAMMA = 0.8
 
 
-def make(algorithm: Any, **options: Any) -> Any:
+def make(algorithm: Any, hidden: tuple[int, ...] = (8,), **options: Any) -> Any:
     """Return an algorithm whose target network is not the online one, with masks of six actions."""
     settings = {"seed": 0, "compile": False, "gamma": GAMMA, **options}
-    model = algorithm({"net_arch": [8]}, make_vec_env("Zoo/Masked-v0", 1), **settings)
+    model = algorithm({"net_arch": [*hidden]}, make_vec_env("Zoo/Masked-v0", 1), **settings)
     generator = torch.Generator().manual_seed(0)
     for name in ("q_network", "target"):
         vector = model.runner.state[name]
@@ -197,6 +200,225 @@ def test_numpy_acts_by_the_expected_returns(dueling: bool) -> None:
     np.testing.assert_allclose(values, by_sums, atol=1e-5)
 
 
+# -- implicit quantiles --------------------------------------------------------------------------------
+
+SIZES = {"n_quantiles": 3, "n_target_quantiles": 2, "n_acting_quantiles": 5, "n_cosines": 4}
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [([0.25, 0.75], 4 * [0.375]), ([0.5, 0.5], [0.75, 0.25, 0.25, 0.75]), ([0, 1], [0, 0.5, 0.5, 0])],
+)
+def test_worked_losses_of_drawn_levels(levels: list[float], expected: list[float]) -> None:
+    values, targets = torch.tensor([[0.0, 1.0]]), torch.tensor([[2.0, -1.0]])
+    batch: Any = {"fractions": torch.tensor([levels])}
+    losses = quantile_huber(values, targets, batch["fractions"])
+    assert losses.flatten().tolist() == expected
+    model = IQN("MlpPolicy", "CartPole-v1", compile=False)
+    loss, error = model._losses_and_errors(values, targets, batch)
+    assert (loss.item(), error.item()) == (sum(expected) / 2, 0.0)
+
+
+def test_loss_at_midpoints_is_that_of_qrdqn() -> None:
+    values, targets = torch.randn(2, 7, 5).unbind()
+    batch: Any = {"fractions": midpoints(5, values).expand(7, 5)}
+    losses = [model._losses_and_errors(values, targets, batch)[0] for model in (make(QRDQN), make(IQN))]
+    assert torch.equal(losses[0], losses[1])
+    assert torch.equal(losses[0], quantile_huber(values, targets).sum(1).mean(1))
+
+
+def test_worked_cosines_of_a_fraction() -> None:
+    network = make(IQN, n_cosines=4).policy
+    network.embedding.weight.data = torch.eye(4).repeat(2, 1)
+    network.embedding.bias.data.fill_(0.5)
+    factors = network.embedded(torch.tensor([0.5, 0.0]))
+    expected = torch.tensor([[0.5, 0, 0.5, 1.5, 0.5, 0, 0.5, 1.5], [1.5] * 8])
+    torch.testing.assert_close(factors, expected, atol=1e-6, rtol=0)
+
+
+def test_quantiles_of_zeros_differ() -> None:
+    model = make(IQN, dueling=True, noisy=True)
+    zeros = torch.zeros(2, *model.observation_space.shape)
+    assert model.policy(zeros).std(-2).min() > 0
+    noise = torch.randn(model.policy.noise_size)
+    for_all, for_each = model.policy(zeros, noise), model.policy(zeros, noise.expand(2, -1))
+    torch.testing.assert_close(for_all, for_each)
+    assert not torch.allclose(model.policy(zeros), for_all)
+
+
+def test_fractions_are_drawn_anew_for_each_transition() -> None:
+    class Watched(IQN):
+        def take_steps(self, step: Any, shared: Any, rows: Any) -> Any:
+            drawn.append([rows[name].clone() for name in ("fractions", "target_fractions")])
+            return super().take_steps(step, shared, rows)
+
+    drawn: list[list[Tensor]] = []
+    settings = {"learning_starts": 20, "train_freq": 4, "gradient_steps": 2, "batch_size": 8, **SIZES}
+    Watched({"net_arch": [8]}, "CartPole-v1", seed=0, compile=False, **settings).learn(60)
+    for n, columns in zip((3, 2), zip(*drawn, strict=True), strict=True):
+        every = torch.cat(columns)
+        assert every.shape[1:] == (8, n)
+        assert len(every.unique()) == every.numel()
+        assert 0 <= every.min() < 0.1 < 0.9 < every.max() < 1
+
+
+PLANTED = (
+    *("levels", "first cosine", "added", "no relu", "target fractions", "deciding fractions"),
+    *("mean of quantiles", "places of targets", "epsilon"),
+)
+"""Errors of `slow_updates`, each of which has to be seen."""
+PARTS = {"plain": {}, "double": {"double": True, "dueling": True}, "munchausen": {"munchausen": {"tau": 0.5}}}
+UPDATES, RATE = 12, 2.0**-7
+
+
+def in_double_precision(**options: Any) -> Any:
+    model = make(IQN, (8, 7), learning_rate=RATE, batch_size=BATCH, **SIZES, **options)
+    model.policy.encoder = nn.Identity()  # it would make the observations single
+    model.policy.double()
+    model.runner = UpdateRunner(model._make_state(), model.runtime)
+    generator = torch.Generator().manual_seed(0)
+    for name in ("q_network", "target"):
+        vector = model.runner.state[name]
+        vector.copy_(torch.randn(vector.shape, generator=generator))
+    return model
+
+
+def rows_of_updates(n_inputs: int) -> dict[str, Tensor]:
+    rng = np.random.default_rng(5)
+    allowed = rng.random((2, UPDATES, BATCH, 6)) < 0.5
+    actions = rng.integers(6, size=(UPDATES, BATCH))
+    np.put_along_axis(allowed[0], actions[..., None], True, -1)
+    allowed[1, ..., 2] = True
+    rows = {
+        "observations": rng.normal(size=(UPDATES, BATCH, n_inputs)),
+        "next_observations": rng.normal(size=(UPDATES, BATCH, n_inputs)),
+        "actions": actions,
+        "rewards": rng.normal(size=(UPDATES, BATCH)),
+        "terminated": (rng.random((UPDATES, BATCH)) < 0.3).astype(np.float64),
+        "discounts": GAMMA ** rng.integers(1, 4, size=(UPDATES, BATCH)),
+        "weights": rng.random((UPDATES, BATCH)),
+        "action_masks": allowed[0],
+        "next_action_masks": allowed[1],
+        "fractions": rng.random((UPDATES, BATCH, 3)),
+        "target_fractions": rng.random((UPDATES, BATCH, 2)),
+    }
+    return {name: torch.from_numpy(column) for name, column in rows.items()}
+
+
+def slow_values(layers: dict[str, Tensor], observation: Tensor, fraction: Any, planted: str) -> Tensor:
+    """Return the action values (6,) at one fraction of one observation."""
+
+    def linear(name: str, values: Tensor) -> Tensor:
+        return layers[f"{name}.weight"] @ values + layers[f"{name}.bias"]
+
+    start = 0 if planted == "first cosine" else 1
+    cosines = [math.cos(math.pi * i * float(fraction)) for i in range(start, start + 4)]
+    factors = linear("embedding", torch.tensor(cosines, dtype=torch.float64))
+    if planted != "no relu":
+        factors = factors.relu()
+    features = linear("shared.0", observation).relu()
+    features = features + factors if planted == "added" else features * factors
+    values = linear("advantages.2", linear("advantages.0", features).relu())
+    if "state_value.0.weight" in layers:
+        state_value = linear("state_value.2", linear("state_value.0", features).relu())
+        values = state_value + values - values.mean()
+    return values
+
+
+def slow_targets(model: Any, online: Any, target: Any, row: dict[str, Tensor], planted: str) -> list[Tensor]:
+    """Return the targets of one transition."""
+    config = model.config
+    middles = [(k + 0.5) / 5 for k in range(5)]
+
+    def mean(layers: Any, observation: Tensor, fractions: Any = middles) -> Tensor:
+        return sum(slow_values(layers, observation, f, planted) for f in fractions) / len(fractions)  # type: ignore
+
+    fractions = [0.25, 0.75] if planted == "target fractions" else row["target_fractions"]
+    following = row["next_observations"]
+    allowed = np.flatnonzero(row["next_action_masks"].numpy()).tolist()
+    discount = row["discounts"] * (1 - row["terminated"])
+    quantiles = [slow_values(target, following, fraction, planted) for fraction in fractions]
+    deciding = fractions if planted == "deciding fractions" else middles
+    decided = mean(online if config.double else target, following, deciding)
+    if config.munchausen is None:
+        best = max(allowed, key=lambda a: decided[a].item())
+        return [row["rewards"] + discount * values[best] for values in quantiles]
+    now = np.flatnonzero(row["action_masks"].numpy()).tolist()
+    log_pi = log_policy(mean(target, row["observations"])[now].numpy(), 0.5)[now.index(int(row["actions"]))]
+    reward = row["rewards"] + 0.9 * max(0.5 * log_pi, -1.0)
+    log_pis = log_policy(decided[allowed].numpy(), 0.5)
+    soft = [
+        sum(math.exp(lp) * (values[a] - 0.5 * lp) for lp, a in zip(log_pis, allowed, strict=True))
+        for values in quantiles
+    ]
+    return [reward + discount * value for value in soft]
+
+
+def slow_loss(at: Tensor, fraction: Any, target: Tensor, target_fraction: Any, planted: str) -> Tensor:
+    level = target_fraction if planted == "places of targets" else fraction
+    error = target - at
+    huber = error**2 / 2 if abs(error) <= 1 else abs(error) - 0.5
+    return (1 - level if error < 0 else level) * huber
+
+
+def slow_updates(model: Any, rows: dict[str, Tensor], planted: str = "") -> tuple[Tensor, Tensor]:
+    """Return the weights after all updates, and the |errors| of the last batch: loops over all."""
+    slices = model.updater.parameters.slices
+    shapes = {name: parameter.shape for name, parameter in model.policy.named_parameters()}
+
+    def layers(vector: Tensor) -> dict[str, Tensor]:
+        return {name: vector[part].view(shapes[name]) for name, part in slices.items()}
+
+    flat, target = (model.runner.state[name].clone() for name in ("q_network", "target"))
+    first, second = torch.zeros_like(flat), torch.zeros_like(flat)
+    for step in range(UPDATES):
+        flat.requires_grad_()
+        total, sizes = torch.zeros(()).double(), []
+        for k in range(BATCH):
+            row = {name: column[step, k] for name, column in rows.items()}
+            with torch.no_grad():
+                aims = slow_targets(model, layers(flat), layers(target), row, planted)
+            levels = [1 / 6, 3 / 6, 5 / 6] if planted == "levels" else row["fractions"].tolist()
+            action = int(row["actions"])
+            have = [
+                slow_values(layers(flat), row["observations"], fraction, planted)[action]
+                for fraction in row["fractions"]
+            ]
+            for at, level in zip(have, levels, strict=True):
+                for aim, other in zip(aims, row["target_fractions"], strict=True):
+                    share = 1 / 6 if planted == "mean of quantiles" else 1 / 2
+                    total = total + row["weights"] * share * slow_loss(at, level, aim, other, planted)
+            sizes.append(abs(sum(have) / 3 - sum(aims) / 2).detach())  # type: ignore[arg-type]
+        (gradient,) = torch.autograd.grad(total / BATCH, flat)
+        first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
+        size = (second / (1 - 0.999 ** (step + 1))).sqrt() + (1e-8 if planted == "epsilon" else 0.01 / BATCH)
+        flat = flat.detach() - RATE * first / (1 - 0.9 ** (step + 1)) / size
+    return flat, torch.stack(sizes)
+
+
+def parted(parts: str, planted: str = "") -> float:
+    """Return how far both ways of the updates part, in parts of the way that the weights have gone."""
+    model = in_double_precision(**PARTS[parts])
+    rows = rows_of_updates(model.policy.shared.input_size)
+    start = model.runner.state["q_network"].clone()
+    expected, sizes = slow_updates(model, rows, planted)
+    outputs = model.take_steps(model._gradient_step, model.rates(0.0), rows)
+    if not planted:
+        torch.testing.assert_close(outputs["td_errors"][-1], sizes)
+    gone = (expected - start).abs().max()
+    return float((model.runner.state["q_network"] - expected).abs().max() / gone)
+
+
+@pytest.mark.parametrize("parts", PARTS)
+def test_implicit_updates_against_loops(parts: str) -> None:
+    assert parted(parts) < 1e-9
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_loops_with_an_error_part(planted: str) -> None:
+    assert parted("plain", planted) > 1e-4
+
+
 # -- noisy layers --------------------------------------------------------------------------------------
 
 
@@ -227,7 +449,7 @@ def test_noise_of_a_layer_written_out() -> None:
     torch.testing.assert_close(layer(rows, noise), layer(rows))
 
 
-@pytest.mark.parametrize("algorithm", [DQN, QRDQN, C51])
+@pytest.mark.parametrize("algorithm", [DQN, QRDQN, C51, IQN])
 def test_noise_is_of_both_networks_at_each_step(algorithm: Any) -> None:
     class Watched(algorithm):  # type: ignore[misc]
         def take_steps(self, step: Any, shared: Any, rows: Any) -> Any:
@@ -241,8 +463,9 @@ def test_noise_is_of_both_networks_at_each_step(algorithm: Any) -> None:
     before = model.runner.state["q_network"].clone()
     model.learn(60)
     noise = torch.cat(drawn)
-    n_estimates = {DQN: 1, QRDQN: 5, C51: 6}[algorithm]
-    assert noise.shape[1:] == (2, 4 + 8 + 8 + 2 * n_estimates + 4 + 8 + 8 + n_estimates)
+    n_estimates = {DQN: 1, QRDQN: 5, C51: 6, IQN: 1}[algorithm]
+    n_hidden = 1 if algorithm is IQN else 2  # it shares the layer
+    assert noise.shape[1:] == (2, n_hidden * (4 + 8) + 8 + 2 * n_estimates + 8 + n_estimates)
     assert len(noise.unique()) == noise.numel()
     stds = [part for name, part in model.updater.parameters.slices.items() if name.endswith("_std")]
     moved = model.runner.state["q_network"] != before
@@ -298,6 +521,9 @@ WRONG = {
     "algo=c51 algo.munchausen={}": "algo.munchausen",
     "algo=dqn algo.munchausen.tau=0": "algo.munchausen.tau",
     "algo=rainbow env=Pendulum-v1": "Discrete",
+    "algo=iqn env=Pendulum-v1": "Discrete",
+    "algo=iqn algo.n_acting_quantiles=0": "algo.n_acting_quantiles",
+    "algo=iqn algo.n_target_quantiles=0.5": "algo.n_target_quantiles",
 }
 
 

@@ -16,7 +16,24 @@ from torch import Tensor, distributions, nn
 from toy_envs import ARM_AND_BITS
 
 import zoo
-from zoo import A2C, ACER, ARS, DDPG, DQN, PPO1, PPO2, PQN, QRDQN, SAC, TD3, TQC, TRPO, CrossQ, make_vec_env
+from zoo import (
+    A2C,
+    ACER,
+    ARS,
+    DDPG,
+    DQN,
+    IQN,
+    PPO1,
+    PPO2,
+    PQN,
+    QRDQN,
+    SAC,
+    TD3,
+    TQC,
+    TRPO,
+    CrossQ,
+    make_vec_env,
+)
 from zoo.errors import ZooError
 
 # -- Every algorithm learns from every kind of observation, stored and normalised as it should be ---------
@@ -58,6 +75,7 @@ ALGORITHMS: dict[str, tuple[Any, spaces.Space[Any], dict[str, Any]]] = {
     "dqn": (DQN, CHOICE, REPLAY),
     "dqn_once": (DQN, CHOICE, {**REPLAY, "optimize_memory_usage": True}),
     "qrdqn": (QRDQN, CHOICE, {**REPLAY, "n_quantiles": 5, "dueling": True}),
+    "iqn": (IQN, CHOICE, {**REPLAY, "n_quantiles": 5, "munchausen": {}}),
     "ddpg": (DDPG, NUMBERS, {**REPLAY, **UNITS, "gradient_steps": 2}),
     "sac": (SAC, NUMBERS, REPLAY),
     "sac_choice": (SAC, CHOICE, REPLAY),

@@ -65,6 +65,10 @@ FAMILIES = {
     "pqn": f"{CLIPPED} env=CartPole-v1 algo.batch_size=32",
     "dqn": f"{VALUES} env=CartPole-v1",
     "qrdqn": f"{VALUES} env=CartPole-v1 algo.n_quantiles=5",
+    "iqn": (
+        f"{VALUES} env=CartPole-v1 algo.n_quantiles=5 algo.n_target_quantiles=4 algo.n_acting_quantiles=3"
+        " policy.net_arch=[8,8]"
+    ),
     "c51": f"{VALUES} env=CartPole-v1 algo.n_atoms=11 algo.value_range=[0,20]",
     "rainbow": f"{VALUES} env=CartPole-v1 algo.n_atoms=11 algo.value_range=[0,20]",
     "ddpg": f"{REPLAY} env=Pendulum-v1 algo.train_freq=20 algo.gradient_steps=10",
@@ -131,6 +135,15 @@ CELLS = {
     "pqn dictionary": "env=Zoo/BitFlipping-v0 env.kwargs.n_bits=4 policy=MultiInputPolicy",
     "dqn": "",
     "qrdqn": "",
+    "iqn": "",
+    "iqn double": (
+        "env=Zoo/Masked-v0 algo.double=true algo.dueling=true algo.noisy=true replay=prioritized"
+        " replay.n_step=2"
+    ),
+    "iqn hindsight": (
+        "env=Zoo/BitFlipping-v0 env.kwargs.n_bits=4 policy=MultiInputPolicy replay=hindsight"
+        " algo.munchausen={}"
+    ),
     "c51": "",
     "rainbow": "",
     "rainbow masks": "env=Zoo/Masked-v0 n_envs=2 algo.value_range=[-5,5]",
@@ -258,6 +271,8 @@ COMPILED_SLOWLY = (
     "sac discrete",
     "sac masks multi-discrete",
     "rainbow",
+    "iqn",
+    "iqn double",
     "dqn noisy",
     "sac resets",
     "sac categorical",
@@ -284,6 +299,7 @@ KILLED = {
     "trpo": "n_timesteps=4096",
     "dqn prioritized": "n_timesteps=1500",
     "rainbow": "n_timesteps=1500",
+    "iqn double": "n_timesteps=1500",
     "sac env workers": "n_timesteps=1200",
     "sac discrete": "n_timesteps=900",
     "a2c lstm": "n_timesteps=2048",

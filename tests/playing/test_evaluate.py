@@ -76,7 +76,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "ppo2": {"n_steps": 16},
     "acer": {"n_steps": 16, "replay_start": 20},
     "gail": {"n_steps": 64, "batch_size": 32},
-    **{algo: {**REPLAY} for algo in ("dqn", "qrdqn", "sac", "tqc")},
+    **{algo: {**REPLAY} for algo in ("dqn", "qrdqn", "iqn", "sac", "tqc")},
     **{algo: {**REPLAY, "train_freq": 10, "gradient_steps": 2} for algo in ("ddpg", "td3")},
 }
 ENVS = {spaces.Discrete: "CartPole-v1", spaces.Box: "Pendulum-v1"}

@@ -85,7 +85,8 @@ CASES = {
         for algo in ("a2c", "crossq", "ddpg", "sac", "td3", "tqc")
     },
     **{
-        f"{algo} of a choice": (algo, VECTOR, ACTIONS["choice"]) for algo in ("dqn", "qrdqn", "ppo2", "acktr")
+        f"{algo} of a choice": (algo, VECTOR, ACTIONS["choice"])
+        for algo in ("dqn", "qrdqn", "iqn", "ppo2", "acktr")
     },
     **{f"ppo2 of {name}": ("ppo2", VECTOR, space) for name, space in ACTIONS.items()},
     "sac of a choice": ("sac", VECTOR, ACTIONS["choice"]),
@@ -230,7 +231,7 @@ NESTED = spaces.Dict(
 )
 
 
-@pytest.mark.parametrize("algo", ["ppo2", "dqn", "qrdqn"])
+@pytest.mark.parametrize("algo", ["ppo2", "dqn", "qrdqn", "iqn"])
 @pytest.mark.parametrize("action_space", [ACTIONS["choice"], ACTIONS["choices"], ACTIONS["bits"], NESTED])
 def test_masked_policy_as_tensors_acts_as_the_agent(algo: str, action_space: spaces.Space) -> None:
     """A masked policy has its masks as its last input, one that was learned without them has none."""

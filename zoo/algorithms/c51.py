@@ -89,7 +89,9 @@ class C51(DQN):
         returns = super()._bootstrapped(batch, self.distribution.atoms(next_values)[None])
         return self.distribution.projected(torch.softmax(next_values, -1), returns)
 
-    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def _losses_and_errors(
+        self, values: Tensor, targets: Tensor, batch: ReplayBatch
+    ) -> tuple[Tensor, Tensor]:
         """Return the cross-entropy (batch,) twice: it is also the priority, as in Rainbow."""
         losses, _ = self.distribution.losses_and_errors(values[None], targets)
         return losses, losses

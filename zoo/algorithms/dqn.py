@@ -169,14 +169,20 @@ class DQN(OffPolicyAlgorithm):
             self.record("train/parameter_noise_std", self.exploration.perturbed.std)
 
     def _learn_from(self, batches: ReplayBatch, n_steps: int) -> Mapping[str, Tensor]:
+        draws = self._draws(n_steps)
         together = 2 ** (min(n_steps, max(1, ROWS_AHEAD // self.config.batch_size)).bit_length() - 1)
         has_statistics = next(self.policy.buffers(), None) is not None  # which gradient steps may move
-        if self.config.noisy:
-            shape = n_steps, 2, self.policy.noise_size
-            batches = {**batches, "noise": self._tensors(factor_noise(self.rng, shape))}
-        elif together > 1 and not has_statistics:
-            batches = {**batches, "target_values": self._target_values_ahead(batches, together)}
+        if not draws and together > 1 and not has_statistics:
+            draws = {"target_values": self._target_values_ahead(batches, together)}
+        batches = {**batches, **draws}  # type: ignore[typeddict-item]
         return self.take_steps(self._gradient_step, self.rates(self._progress_before), batches)
+
+    def _draws(self, n_steps: int) -> dict[str, Tensor]:
+        """Return rows with the random numbers of each step's passes; noise for both networks."""
+        if not self.config.noisy:
+            return {}
+        shape = n_steps, 2, self.policy.noise_size
+        return {"noise": self._tensors(factor_noise(self.rng, shape))}
 
     def _bytes_ahead(self) -> int:
         assert isinstance(self.action_space, spaces.Discrete)
@@ -203,9 +209,10 @@ class DQN(OffPolicyAlgorithm):
 
     def _gradient_step(self, state: State, rates: Rates, batch: ReplayBatch) -> StepResult:
         network = self.updater.module(state)
-        estimates = network(batch["observations"], **noise_of(batch, ONLINE))
+        drawn = noise_of(batch, ONLINE) | fractions_of(batch, "fractions")
+        estimates = network(batch["observations"], **drawn)
         values = self._values_of_actions(estimates, batch["actions"])
-        losses, errors = self._losses_and_errors(values, self.targets(state, batch))
+        losses, errors = self._losses_and_errors(values, self.targets(state, batch), batch)
         loss = mean_loss(losses, batch.get("weights"))
         state, grad_norm = self.updater.step(state, network, loss, rates["learning_rate"])
         q_value = self.policy.action_values(values.detach()[..., None]).mean()
@@ -216,7 +223,9 @@ class DQN(OffPolicyAlgorithm):
         """Select the estimates (batch, …, actions) of these actions (batch,)."""
         return gather(estimates, actions)
 
-    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def _losses_and_errors(
+        self, values: Tensor, targets: Tensor, batch: ReplayBatch
+    ) -> tuple[Tensor, Tensor]:
         """Return the loss and the temporal-difference error of each sample, both (batch,)."""
         return F.smooth_l1_loss(values, targets, reduction="none"), values - targets
 
@@ -250,14 +259,17 @@ class DQN(OffPolicyAlgorithm):
         """
         with self.policy_mode.evaluation():
             target = self.updater.functional(state, "target")
-            estimates = target(batch["next_observations"], **noise_of(batch, TARGET))
+            noise, fractions = noise_of(batch, TARGET), fractions_of(batch, "target_fractions")
+            estimates = deciding = target(batch["next_observations"], **noise, **fractions)
+            if fractions and (self.munchausen is not None or not self.config.double):
+                deciding = target(batch["next_observations"], **noise)
         if self.munchausen is not None:
-            log_policy = self._log_policy(estimates, batch.get("next_action_masks"))
+            log_policy = self._log_policy(deciding, batch.get("next_action_masks"))
             if estimates.dim() > 2:  # of quantiles
                 log_policy = log_policy[:, None]
             policy = (log_policy / self.munchausen.tau).exp()
             return (policy * (estimates - log_policy)).sum(-1)
-        return estimates if self.config.double else self._values_of_best_actions(estimates, estimates, batch)
+        return estimates if self.config.double else self._values_of_best_actions(estimates, deciding, batch)
 
     def _log_policy(self, estimates: Tensor, masks: Tensor | None) -> Tensor:
         """Return τ·log π (batch, actions) of the softmax of action values divided by the temperature τ."""
@@ -282,6 +294,11 @@ ONLINE, TARGET = 0, 1
 def noise_of(batch: ReplayBatch, network: int) -> dict[str, Tensor]:
     """Return the noise argument of a network's passes in a gradient step, where it takes any."""
     return {"noise": batch["noise"][network]} if "noise" in batch else {}
+
+
+def fractions_of(batch: ReplayBatch, name: str) -> dict[str, Tensor]:
+    """Return the fractions argument of a network's pass, where fractions of this name were drawn."""
+    return {"fractions": batch[name]} if name in batch else {}  # type: ignore[literal-required]
 
 
 class HerDQN(DQN):

@@ -155,6 +155,8 @@ class ReplayBatch(TypedDict, total=False):
     discounts: Tensor
     weights: Tensor
     noise: Tensor
+    fractions: Tensor
+    target_fractions: Tensor
     critic_noise: Tensor
     target_critics: Tensor
     target_values: Tensor

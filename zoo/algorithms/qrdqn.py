@@ -9,17 +9,18 @@ All else is DQN: exploration, targets, and double and dueling on their switches.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from zoo.algorithms.dqn import DQN, DQNConfig
+from zoo.algorithms.off_policy import ReplayBatch
 from zoo.algorithms.search_space import ranges, searched
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.policies.distributions import gather
-from zoo.policies.q_networks import QuantileNetwork
+from zoo.policies.q_networks import QNetwork, QuantileNetwork, midpoints
 
 
 @dataclass
@@ -47,10 +48,9 @@ class QRDQN(DQN):
     name = "qrdqn"
     config_class = QRDQNConfig
     search_space = searched(DQN.search_space, ranges("log", n_quantiles=(5, 200)))
-    policy_class = QuantileNetwork
+    policy_class: ClassVar[type[QNetwork]] = QuantileNetwork
 
     config: QRDQNConfig
-    policy: QuantileNetwork
 
     def _policy_options(self) -> dict[str, Any]:
         return {**super()._policy_options(), "n_quantiles": self.config.n_quantiles}
@@ -65,23 +65,25 @@ class QRDQN(DQN):
         """Return the quantiles (batch, quantiles) of these actions (batch,)."""
         return gather(estimates, actions[:, None])
 
-    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def _losses_and_errors(
+        self, values: Tensor, targets: Tensor, batch: ReplayBatch
+    ) -> tuple[Tensor, Tensor]:
         """Return the quantile Huber loss, summed over the quantiles, and the error of their mean."""
-        losses = quantile_huber(values, targets).sum(1).mean(1)
+        losses = quantile_huber(values, targets, batch.get("fractions")).sum(1).mean(1)
         return losses, values.mean(1) - targets.mean(1)
 
 
-def quantile_huber(quantiles: Tensor, targets: Tensor) -> Tensor:
+def quantile_huber(quantiles: Tensor, targets: Tensor, levels: Tensor | None = None) -> Tensor:
     """Return |τᵢ − 1{uᵢⱼ < 0}|·Huber(uᵢⱼ), uᵢⱼ = targetⱼ − quantileᵢ, (…, N, M) (equation 10, with κ = 1).
 
-    ``quantiles`` (…, N) estimate the quantiles τᵢ = (i + ½) / N of the distribution that ``targets`` (…, M)
-    are drawn from. Axis −2 counts quantiles and axis −1 targets: QR-DQN sums over the first and takes the
-    mean over the second; TQC takes the mean over both. Targets that lack leading dimensions of the quantiles
-    (critics) are common to these.
+    ``quantiles`` (…, N) estimate the quantiles τᵢ of the distribution that ``targets`` (…, M) are drawn from;
+    τᵢ are ``levels`` (…, N), by default (i + ½) / N. Axis −2 counts quantiles and axis −1 targets: QR-DQN
+    sums over the first and takes the mean over the second; TQC takes the mean over both. Targets that lack
+    leading dimensions of the quantiles (critics) are common to these.
     """
-    n_quantiles = quantiles.shape[-1]
-    levels = (torch.arange(n_quantiles, dtype=quantiles.dtype, device=quantiles.device) + 0.5) / n_quantiles
+    if levels is None:
+        levels = midpoints(quantiles.shape[-1], quantiles)
     estimate, target = torch.broadcast_tensors(quantiles.unsqueeze(-1), targets.unsqueeze(-2))
     is_above = (target < estimate).detach().to(quantiles.dtype)
-    weights = (levels[:, None] - is_above).abs()
+    weights = (levels[..., None] - is_above).abs()
     return weights * F.smooth_l1_loss(estimate, target, reduction="none")

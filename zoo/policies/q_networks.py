@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +28,8 @@ class QNetwork(nn.Module):
     2016, equation 9). After images the advantages are linear in the encoder's output, while the state value
     keeps hidden layers of 64-64, as in Stable-Baselines. ``n_estimates`` are the numbers for each value.
     With ``noisy_std`` all layers behind the encoder are noisy, and a pass may take ``noise_size`` numbers.
+    With ``learns_features`` the first hidden layer is a part of its own, ``shared``, unless the encoder has
+    weights.
     """
 
     def __init__(
@@ -38,6 +41,7 @@ class QNetwork(nn.Module):
         dueling: bool = False,
         n_estimates: int = 1,
         noisy_std: float | None = None,
+        learns_features: bool = False,
     ) -> None:
         super().__init__()
         assert isinstance(action_space, spaces.Discrete)
@@ -47,30 +51,42 @@ class QNetwork(nn.Module):
         hidden = layer_sizes(config, ("qf",), default_hidden_sizes(self.encoder))["qf"]
         size = self.encoder.features_dim
 
-        def make(widths: list[int], n_outputs: int) -> Mlp:
+        def make(widths: list[int], n_outputs: int | None) -> Mlp:
             if noisy_std is None:
                 return make_trunk(config, size, widths, n_outputs, "relu")
             if config.block != "plain":
                 raise ZooError("`algo.noisy` needs plain hidden layers: policy.block=plain")
             return NoisyMlp(noisy_std, config, size, widths, n_outputs, "relu")
 
+        self.shared: Mlp | None = None
+        if learns_features:
+            n_shared = 0 if next(self.encoder.parameters(), None) is not None else 1
+            self.shared = make(hidden[:n_shared], None)
+            size, hidden = self.shared.output_size, hidden[n_shared:]
         self.advantages = make(hidden, n_estimates * self.head.parameter_size)
         self.state_value: Mlp | None = None
         if dueling:
             value_hidden = [64, 64] if isinstance(self.encoder, NatureCnn) and not hidden else hidden
             self.state_value = make(value_hidden, n_estimates)
-        networks = [self.advantages, *([self.state_value] if dueling else [])]
-        self.noise_sizes = [network.noise_size for network in networks if isinstance(network, NoisyMlp)]
+        networks = [self.advantages, self.state_value, self.shared]
+        self.noise_sizes = [part.noise_size if isinstance(part, NoisyMlp) else 0 for part in networks]
         self.noise_size = sum(self.noise_sizes)
         if config.ortho_init:
             orthogonal(self.advantages, output_gain=1.0)
             if self.state_value is not None:
                 orthogonal(self.state_value, output_gain=1.0)
+            if self.shared is not None:
+                orthogonal(self.shared)
 
     def forward(self, observations: Any, noise: Tensor | None = None) -> Tensor:
         """Return the action values (…, actions); ``noise`` is for all rows alike, or one for each."""
-        features = self.encoder(observations)
-        parts = [None, None] if noise is None else noise.split(self.noise_sizes, dim=-1)
+        return self._by_features(self.encoder(observations), noise)
+
+    def _by_features(self, features: Tensor, noise: Tensor | None, factors: Tensor | None = None) -> Tensor:
+        """Return the action values of an encoder's features, which ``shared`` reads if it has factors."""
+        parts = [None] * 3 if noise is None else noise.split(self.noise_sizes, dim=-1)
+        if self.shared is not None and factors is not None:
+            features = outputs_of(self.shared, features, parts[2]) * factors
         advantages = self._by_estimate(outputs_of(self.advantages, features, parts[0]))
         if self.state_value is None:
             return advantages
@@ -118,6 +134,50 @@ class QuantileNetwork(QNetwork):
     def action_values(self, estimates: Tensor) -> Tensor:
         """Return the means of the quantiles (…, actions)."""
         return estimates.mean(-2)
+
+
+class ImplicitQuantileNetwork(QNetwork):
+    """A `QNetwork` whose values are the quantiles of any fractions of the return, (…, fractions, actions).
+
+    Features are multiplied by relu(W·cos(πiτ) + b), i from 1 to ``n_cosines``, of each fraction τ (Dabney et
+    al. 2018, equation 4; there from 0, which is a second bias). They are the encoder's, or where that has no
+    weights, as of vectors, those of the first hidden layer: else all quantiles of an observation of zeros
+    would be one number.
+    """
+
+    def __init__(
+        self, *spaces_and_config: Any, n_acting_quantiles: int = 32, n_cosines: int = 64, **options: Any
+    ) -> None:
+        super().__init__(*spaces_and_config, learns_features=True, **options)
+        self.n_acting_quantiles, self.n_cosines = n_acting_quantiles, n_cosines
+        assert self.shared is not None
+        self.embedding = nn.Linear(n_cosines, self.shared.output_size)
+        if spaces_and_config[2].ortho_init:
+            orthogonal(self.embedding)
+
+    def forward(
+        self, observations: Any, noise: Tensor | None = None, fractions: Tensor | None = None
+    ) -> Tensor:
+        """Return the quantiles of the fractions (…, n), or of evenly spaced ones, on which it acts."""
+        if fractions is None:
+            fractions = midpoints(self.n_acting_quantiles, self.embedding.weight)
+        if noise is not None and noise.dim() > 1:
+            noise = noise.unsqueeze(-2)
+        return self._by_features(self.encoder(observations).unsqueeze(-2), noise, self.embedded(fractions))
+
+    def embedded(self, fractions: Tensor) -> Tensor:
+        """Return the factors (…, n, features) of fractions (…, n)."""
+        i = torch.arange(1, self.n_cosines + 1, dtype=fractions.dtype, device=fractions.device)
+        return torch.relu(self.embedding(torch.cos(math.pi * fractions[..., None] * i)))
+
+    def action_values(self, estimates: Tensor) -> Tensor:
+        """Return the means of the quantiles (…, actions)."""
+        return estimates.mean(-2)
+
+
+def midpoints(n: int, like: Tensor) -> Tensor:
+    """Return the fractions (k + ½) / n, (n,), of a tensor's type and on its device."""
+    return (torch.arange(n, dtype=like.dtype, device=like.device) + 0.5) / n
 
 
 class CategoricalNetwork(QuantileNetwork):

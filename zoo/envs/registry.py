@@ -58,7 +58,7 @@ ENVPOOL = "envpool:"
 """How the ids of EnvPool's environments begin, of which there are only vector forms."""
 
 MINATAR_STEPS = 5_000
-"""Time limit of MinAtar's games, which have none: a submarine of Seaquest could wait at the surface for ever."""
+"""Time limit of MinAtar's games, which have none: in Seaquest an agent could wait at the surface for ever."""
 
 LEGACY_GAME = r"\w+?(-ram)?(Deterministic)?-v[04]"
 """Ids of Atari games as the first Gym had them, `Pong-v4`; many that are no game look the same."""

@@ -112,24 +112,24 @@ def flatten_env(env: Env, *, masked: bool = True) -> Env:
 
 
 CELL_CODES = (11, 6, 4)
-"""How many objects, colours and states (with `FullyObsWrapper` also directions) a cell of MiniGrid may have."""
+"""Numbers of objects, colours and states (with `FullyObsWrapper` also directions) of MiniGrid's cells."""
 
 
 def has_mission(space: Space) -> bool:
-    """Whether an observation has one of MiniGrid's missions, whose words are known; those of BabyAI are not."""
-    mission = space.spaces.get("mission") if isinstance(space, spaces.Dict) else None
-    return type(mission).__module__ == "minigrid.core.mission" and isinstance(space["image"], spaces.Box)
+    """Whether an observation has a mission of MiniGrid, whose words are known, as those of BabyAI are not."""
+    parts = space.spaces if isinstance(space, spaces.Dict) else {}
+    return type(parts.get("mission")).__module__ == "minigrid.core.mission" and "image" in parts
 
 
 class MiniGridObservation(gym.ObservationWrapper):
-    """Shows MiniGrid's cells as a board of zeros and ones, and a mission as the numbers of its variable words.
+    """Shows MiniGrid's cells as a board of zeros and ones, and a mission as numbers of its variable words.
 
     A mission without such words is left out. Pixels, as of `RGBImgPartialObsWrapper`, stay as they are.
     """
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
-        parts: dict[str, Any] = dict(env.observation_space.spaces)
+        parts: dict[str, Any] = dict(env.observation_space.spaces)  # type: ignore[attr-defined]
         mission = parts.pop("mission")
         words = mission.ordered_placeholders or []
         self._numbers_of = {
@@ -143,10 +143,10 @@ class MiniGridObservation(gym.ObservationWrapper):
         self._has_cells = n_channels == 3 and not is_drawn
         if self._has_cells:
             parts["image"] = spaces.Box(0, 1, (*sides, sum(CELL_CODES)), np.uint8)
-        self.observation_space = spaces.Dict(parts)
+        self.observation_space: spaces.Dict = spaces.Dict(parts)
 
     def observation(self, observation: Any) -> Any:
-        shown = {key: observation[key] for key in self.observation_space}
+        shown = {key: observation[key] for key in self.observation_space.spaces}
         if "mission" in shown:
             shown["mission"] = self._numbers_of[observation["mission"]]
         if self._has_cells:

@@ -65,7 +65,7 @@ class NatureCnn(nn.Module):
     Reads images, in whatever type, which it divides by 255; returns (…, ``features_dim``) float32.
     """
 
-    convolutions = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+    convolutions: tuple[tuple[int, int, int], ...] = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
     """Filters, kernel and stride of each."""
     usual_width = 512
 
@@ -250,8 +250,8 @@ def suits_cnn(space: Space) -> bool:
 
 
 def is_board(space: Space) -> bool:
-    """Whether the small CNN reads ``space`` by default: whole numbers or bools, too few for the Nature CNN."""
-    is_whole = isinstance(space, spaces.Box) and space.dtype is not None and space.dtype.kind in "bui"
+    """Whether the small CNN reads ``space`` by default: whole numbers or bools, too few for `NatureCnn`."""
+    is_whole = isinstance(space, spaces.Box) and np.dtype(space.dtype).kind in "bui"
     return is_whole and KERNEL <= _smallest_side(space) < SMALLEST_IMAGE
 
 

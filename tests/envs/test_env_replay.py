@@ -118,7 +118,8 @@ def assert_goes_on_as_it_would_have(
     env: Any, n: int, options: dict[str, Any], before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     original = stepper(env, 3, **options, **before)
-    original.reset([11, 12, 2**40])
+    large = 2**31 if str(env).startswith("MinAtar") else 2**40  # the old random numbers of NumPy have 32 bits
+    original.reset([11, 12, large])
     actions = random_actions(original, n + 80)
     walked(original, actions[:n])
     state = original.state()

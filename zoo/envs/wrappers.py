@@ -143,10 +143,10 @@ class MiniGridObservation(gym.ObservationWrapper):
         self._has_cells = n_channels == 3 and not is_drawn
         if self._has_cells:
             parts["image"] = spaces.Box(0, 1, (*sides, sum(CELL_CODES)), np.uint8)
-        self.observation_space: spaces.Dict = spaces.Dict(parts)
+        self._keys, self.observation_space = list(parts), spaces.Dict(parts)
 
     def observation(self, observation: Any) -> Any:
-        shown = {key: observation[key] for key in self.observation_space.spaces}
+        shown = {key: observation[key] for key in self._keys}
         if "mission" in shown:
             shown["mission"] = self._numbers_of[observation["mission"]]
         if self._has_cells:

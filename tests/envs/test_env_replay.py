@@ -80,7 +80,9 @@ SIMULATED: list[Any] = [
     pytest.param("BipedalWalker-v3", 250, {"reseed_every": 50, "max_episode_steps": 60}, marks=BOX2D),
     pytest.param("Hopper-v5", 250, {"reseed_every": 50}, marks=needs("mujoco")),
     pytest.param("MinAtar/Breakout-v1", 150, {"reseed_every": 30}, marks=needs("minatar")),
-    pytest.param("MiniGrid-Fetch-5x5-N2-v0", 60, {"reseed_every": 20}, marks=needs("minigrid")),
+    pytest.param(
+        "MiniGrid-Fetch-5x5-N2-v0", 60, {"reseed_every": 20, "max_episode_steps": 15}, marks=needs("minigrid")
+    ),
     pytest.param("HopperBulletEnv-v0", 100, {"reseed_every": 20}, marks=needs("pybullet_envs_gymnasium")),
     pytest.param(
         "ALE/Pong-v5", 130, {"reseed_every": 50, "max_episode_steps": 50, "frame_stack": 2}, marks=ATARI

@@ -216,7 +216,7 @@ OVERRIDES = {
     "net_arch": "[64,64], or by network: 'policy.net_arch={pi:[64],vf:[256,256]}'",
     "activation": "relu",
     "layer_norm": "true",
-    "features_dim": "128, the width of each image's encoder",
+    "features_dim": "128, the width of each image's encoder; null: 512, of small_cnn 128",
     "recurrent": "gru",
     "lstm_hidden_size": "64",
     "n_lstm_layers": "2",

@@ -177,6 +177,18 @@ class ImageIdentity(Guessing):
         return float(action == self._quarter)
 
 
+class BoardIdentity(ImageIdentity):
+    """The same on a board of four by four cells with two channels, the second of them empty."""
+
+    observation_space: Space = spaces.Box(0, 1, (4, 4, 2), bool)
+
+    def _draw(self) -> Any:
+        super()._draw()
+        board = np.zeros((2, 2, 2, 2, 2), bool)
+        board[self._quarter // 2, :, self._quarter % 2, :, 0] = True
+        return board.reshape(4, 4, 2)
+
+
 class DictIdentity(Guessing):
     """Three questions at once, one for each part of the observation; the fraction of right answers.
 
@@ -268,6 +280,7 @@ for name, toy, arguments in (
         for kind in ("Discrete", "Box", "MultiDiscrete", "MultiBinary")
     ),
     ("IdentityImage", ImageIdentity, {}),
+    ("IdentityBoard", BoardIdentity, {}),
     ("IdentityDict", DictIdentity, {}),
     ("Composite", Composite, {}),
     *(

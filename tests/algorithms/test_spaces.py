@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+import yaml
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import Tensor, distributions, nn
@@ -50,7 +51,9 @@ KINDS: dict[str, tuple[spaces.Space[Any], Any]] = {
     "numbers": (spaces.MultiDiscrete([2, 3]), {"net_arch": [8]}),
     "bits": (spaces.MultiBinary(3), {"net_arch": [8]}),
     "image": (IMAGE, {"encoder": "cnn", "features_dim": 8}),
-    "flat_image": (spaces.Box(0, 255, (4, 4, 1), np.uint8), {"net_arch": [8]}),
+    "flat_image": (spaces.Box(0, 255, (4, 4, 1), np.uint8), {"net_arch": [8], "flatten_images": True}),
+    "small_image": (spaces.Box(0, 255, (4, 4, 1), np.uint8), {}),
+    "board": (spaces.Box(0, 1, (5, 4, 2), bool), {"features_dim": 8}),
     "dict": (
         spaces.Dict({"image": IMAGE, "wide": WIDE, "number": spaces.Discrete(3, start=-1)}),
         {"encoder": "multi", "features_dim": 8, "net_arch": [8]},
@@ -108,11 +111,34 @@ class Samples(gym.Env[Any, Any]):
         return self.observation_space.sample(), self.np_random.normal(), ends and odd, ends and not odd, {}
 
 
+@pytest.mark.parametrize("kind", ["board", "flat_image"])
+def test_agents_of_boards_act_the_same_when_loaded(kind: str, tmp_path: Path) -> None:
+    observations, policy = KINDS[kind]
+    options = {"observation_space": observations, "action_space": CHOICE, "seed": 0}
+    model = PQN({**policy, "ortho_init": False}, **options)
+    folder = model.save(tmp_path / "agent")
+    rows = np.stack([observations.sample() for _ in range(50)])
+    expected = model.predict(rows)[0]
+    assert len(set(expected)) > 1
+    np.testing.assert_array_equal(zoo.load(folder).predict(rows)[0], expected)
+    path = folder / "config.yaml"
+    config = yaml.safe_load(path.read_text())
+    del config["policy"]["flatten_images"]  # as in an agent that was saved before there was a choice
+    path.write_text(yaml.safe_dump(config))
+    loaded = zoo.load(folder)
+    assert loaded.policy_config.encoder == ("mlp" if kind == "flat_image" else "small_cnn")
+    np.testing.assert_array_equal(loaded.predict(rows)[0], expected)
+
+
 CELLS = [
     *(("ppo2", kind, "same_step") for kind in KINDS),
     *(("dqn_once", kind, "next_step") for kind in ("table", "double", "number", "image")),
     *(("sac", kind, "same_step") for kind in ("single", "whole", "numbers", "bits", "flat_image")),
     ("sac_choices", "image", "same_step"),
+    *(
+        (name, "board", "same_step")
+        for name in ("acer", "dqn_once", "pqn", "sac", "sac_choice", "trpo", "ars")
+    ),
     *((name, "dict", "next_step") for name in ALGORITHMS),
 ]
 

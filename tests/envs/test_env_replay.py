@@ -79,6 +79,10 @@ SIMULATED: list[Any] = [
     pytest.param("LunarLander-v3", 300, {"reseed_every": 50}, marks=BOX2D),
     pytest.param("BipedalWalker-v3", 250, {"reseed_every": 50, "max_episode_steps": 60}, marks=BOX2D),
     pytest.param("Hopper-v5", 250, {"reseed_every": 50}, marks=needs("mujoco")),
+    pytest.param("MinAtar/Breakout-v1", 150, {"reseed_every": 30}, marks=needs("minatar")),
+    pytest.param(
+        "MiniGrid-Fetch-5x5-N2-v0", 60, {"reseed_every": 20, "max_episode_steps": 15}, marks=needs("minigrid")
+    ),
     pytest.param("HopperBulletEnv-v0", 100, {"reseed_every": 20}, marks=needs("pybullet_envs_gymnasium")),
     pytest.param(
         "ALE/Pong-v5", 130, {"reseed_every": 50, "max_episode_steps": 50, "frame_stack": 2}, marks=ATARI
@@ -116,7 +120,8 @@ def assert_goes_on_as_it_would_have(
     env: Any, n: int, options: dict[str, Any], before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     original = stepper(env, 3, **options, **before)
-    original.reset([11, 12, 2**40])
+    large = 2**31 if str(env).startswith("MinAtar") else 2**40  # the old random numbers of NumPy have 32 bits
+    original.reset([11, 12, large])
     actions = random_actions(original, n + 80)
     walked(original, actions[:n])
     state = original.state()

@@ -301,6 +301,69 @@ def test_warning_says_wrapper_statistics_are_not_saved(env: Any, options: Any, t
     assert "env.normalize" in line
 
 
+@pytest.mark.parametrize("wrappers", [[], ["minigrid.wrappers.FullyObsWrapper"]])
+def test_minigrid_shows_its_cells_as_zeros_and_ones(wrappers: list[str]) -> None:
+    pytest.importorskip("minigrid")
+    envs = make_vec_env("MiniGrid-Fetch-5x5-N2-v0", 1, seed=3, wrappers=wrappers)
+    env = envs.envs[0]
+    boards = {"board": [], "expected": [], "planted": []}
+    states = set()
+    for step in range(12):
+        shown, _ = env.reset(seed=step)
+        raw = (
+            env.env.observation({"image": None, **env.unwrapped.gen_obs()})
+            if wrappers
+            else env.unwrapped.gen_obs()
+        )
+        expected, planted = np.zeros_like(shown["image"]), np.zeros_like(shown["image"])
+        for row, column in np.ndindex(*expected.shape[:2]):
+            thing, colour, state = raw["image"][row, column]
+            states.add(int(state))
+            expected[row, column, [thing, 11 + colour, 17 + state]] = 1
+            planted[row, column, [thing, 10 + colour, 16 + state]] = 1
+        for name, board in zip(boards, (shown["image"], expected, planted), strict=True):
+            boards[name].append(board)
+        first, second, third = env.unwrapped.observation_space["mission"].ordered_placeholders
+        numbers = shown["mission"]
+        assert raw["mission"] == f"{first[numbers[0]]} {second[numbers[1]]} {third[numbers[2]]}"
+        assert shown["direction"] == raw["direction"]
+        assert env.observation_space.contains(shown)
+    np.testing.assert_array_equal(boards["board"], boards["expected"])
+    assert not np.array_equal(boards["board"], boards["planted"])
+    assert states == (set(range(4)) if wrappers else {0})
+    envs.close()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "wrapper", "shape"),
+    [
+        ("MiniGrid-Empty-5x5-v0", "RGBImgPartialObsWrapper", (56, 56, 3)),
+        ("MiniGrid-Empty-5x5-v0", "OneHotPartialObsWrapper", (7, 7, 20)),
+        ("MiniGrid-Empty-5x5-v0", "ImgObsWrapper", (7, 7, 3)),
+    ],
+)
+def test_minigrids_own_images_stay(env_id: str, wrapper: str, shape: tuple[int, ...]) -> None:
+    pytest.importorskip("minigrid")
+    envs = make_vec_env(env_id, 1, seed=0, wrappers=[f"minigrid.wrappers.{wrapper}"])
+    space = envs.single_observation_space
+    image = space["image"] if wrapper != "ImgObsWrapper" else space
+    assert (image.shape, image.high.max()) == (shape, 255)
+    assert wrapper == "ImgObsWrapper" or set(space) == {"direction", "image"}
+    envs.close()
+
+
+@pytest.mark.parametrize(("steps", "limit"), [("auto", 5_000), (30, 30)])
+def test_minatar_has_a_time_limit(steps: Any, limit: int) -> None:
+    pytest.importorskip("minatar")
+    envs = make_vec_env(
+        "MinAtar/Seaquest-v1", 1, seed=0, max_episode_steps=steps, kwargs={"sticky_action_prob": 0}
+    )
+    envs.reset()
+    truncated = [bool(envs.step([0])[3][0]) for _ in range(limit)]  # the submarine waits at the surface
+    assert truncated == [False] * (limit - 1) + [True]
+    envs.close()
+
+
 pytest.importorskip("ale_py")
 pytest.importorskip("cv2")
 

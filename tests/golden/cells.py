@@ -132,6 +132,7 @@ CELLS = {
     "pqn lstm": LSTM,
     "pqn masks": "env=Zoo/Masked-v0 env.normalize=true",
     "pqn images": f"env=Zoo/IdentityImage-v0 {CNN} n_timesteps=192",
+    "pqn boards": "env=Zoo/IdentityBoard-v0 policy.features_dim=8",
     "pqn dictionary": "env=Zoo/BitFlipping-v0 env.kwargs.n_bits=4 policy=MultiInputPolicy",
     "dqn": "",
     "qrdqn": "",

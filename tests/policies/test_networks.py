@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from own_policies import preset, sampled
 from torch import nn
 
+from zoo.algorithms.arguments import policy_config
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig, policy_preset
-from zoo.policies.encoders import SMALLEST_IMAGE, NatureCnn, VectorEncoder, make_encoder
+from zoo.policies.encoders import SMALLEST_IMAGE, NatureCnn, SmallCnn, VectorEncoder, make_encoder
 from zoo.policies.networks import layer_sizes, orthogonal
 
 
@@ -147,6 +148,70 @@ def test_the_nature_network_has_its_layers() -> None:
     assert [type(layer).__name__ for layer in with_norm.layers][-3:] == ["Linear", "LayerNorm", "ReLU"]
 
 
+BOARD = spaces.Box(0, 1, (5, 6, 2), bool)
+
+
+def by_hand(board: Any, tensors: dict[str, Any]) -> Any:
+    """Return the features (128,) of one board (height, width, channels), in double precision."""
+    values = {name: tensor.double().numpy() for name, tensor in tensors.items()}
+    height, width, _ = board.shape
+    maps = np.empty((16, height - 2, width - 2))
+    for row in range(height - 2):
+        for column in range(width - 2):
+            window = board[row : row + 3, column : column + 3].transpose(2, 0, 1)
+            maps[:, row, column] = (values["layers.0.weight"] * window).sum((1, 2, 3)) + values[
+                "layers.0.bias"
+            ]
+    flat = np.maximum(maps, 0).ravel()
+    return np.maximum(values["layers.3.weight"] @ flat + values["layers.3.bias"], 0)
+
+
+@pytest.mark.parametrize(
+    ("space", "divisor"),
+    [
+        (BOARD, 1.0),
+        (spaces.Box(0, 1, (5, 6, 2), np.uint8), 1.0),
+        (spaces.Box(-1, 1, (5, 6, 2), np.float32), 1.0),
+        (spaces.Box(0, 255, (5, 6, 2), np.uint8), 255.0),
+    ],
+    ids=str,
+)
+def test_small_cnn_is_that_of_minatars_paper(space: spaces.Box, divisor: float) -> None:
+    network, boards = encoder(space, encoder="small_cnn"), batch(space)
+    features, tensors = network(torch.from_numpy(boards)).detach().numpy(), network.state_dict()
+    expected = np.stack([by_hand(board / divisor, tensors) for board in boards.astype(float)])
+    np.testing.assert_allclose(features, expected, rtol=1e-5, atol=1e-5)
+    wrong_scale = by_hand(boards[0].astype(float) / (256.0 - divisor), tensors)
+    turned = by_hand(boards[0].astype(float)[::-1] / divisor, tensors)
+    for planted in (wrong_scale, turned):
+        assert np.abs(planted - expected[0]).max() > 1e-3
+    sequence = network(torch.from_numpy(boards)[None].float())
+    torch.testing.assert_close(sequence[0], torch.from_numpy(features))
+
+
+@pytest.mark.parametrize(
+    ("space", "expected"),
+    [
+        (BOARD, "small_cnn"),
+        (spaces.Box(0, 255, (7, 7, 3), np.uint8), "small_cnn"),
+        (spaces.Box(-1, 1, (2, 4, 4), np.int8), "small_cnn"),
+        (spaces.Box(0, 1, (2, 6, 7), bool), "small_cnn"),
+        (spaces.Box(0, 1, (2, 6, 2), bool), "mlp"),
+        (spaces.Box(0, 1, (5, 6), bool), "mlp"),
+        (spaces.Box(0, 1, (5, 6, 2), np.float32), "mlp"),
+        (spaces.Box(0, 1, (36, 36, 2), bool), "mlp"),
+        (IMAGE, "mlp"),
+    ],
+    ids=str,
+)
+def test_boards_choose_small_cnn(space: spaces.Box, expected: str) -> None:
+    assert policy_config("MlpPolicy", space).encoder == expected
+    assert policy_config({"recurrent": "lstm"}, space).encoder == expected
+    assert policy_config({"flatten_images": True}, space).encoder == "mlp"
+    assert policy_config("LinearPolicy", space).encoder == "mlp"
+    assert policy_config("CnnPolicy", space).encoder == "cnn"
+
+
 DICT = spaces.Dict(
     {
         "vector": spaces.Box(-1, 1, (2,), np.float32),
@@ -163,10 +228,12 @@ def test_a_dictionary_is_encoded_key_by_key() -> None:
     observations = {key: torch.from_numpy(batch(part)) for key, part in DICT.spaces.items()}
     features = network(observations)
     assert network.features_dim == 2 + 16 + 16 + 3 + 2
+    flat = encoder(DICT, "MultiInputPolicy", features_dim=16, flatten_images=True)
+    assert isinstance(dict(zip(flat.keys, flat.parts, strict=True))["icon"], VectorEncoder)
     assert features.shape == (5, network.features_dim)
     parts = dict(zip(network.keys, network.parts, strict=True))
     assert isinstance(parts["image"], NatureCnn)
-    assert isinstance(parts["icon"], VectorEncoder)
+    assert isinstance(parts["icon"], SmallCnn)
     expected = torch.cat([parts[key](observations[key]) for key in network.keys], dim=1)
     torch.testing.assert_close(features, expected)
     shuffled = {key: observations[key] for key in reversed(list(observations))}

@@ -39,6 +39,7 @@ PARTS = spaces.Dict(
         "vector": VECTOR,
     }
 )
+BOARD = spaces.Box(0, 1, (5, 4, 2), bool)
 SEEN = spaces.Dict({"picture": IMAGE, "vector": VECTOR})
 NUMBERS = spaces.Box(np.array([-2.0, -1.0], np.float32), np.array([2.0, 3.0], np.float32))
 ACTIONS = {
@@ -98,6 +99,8 @@ CASES = {
     "ars of a choice": ("ars", VECTOR, ACTIONS["choice"]),
     "ppo1 of choices": ("ppo1", VECTOR, ACTIONS["choices"]),
     "bc of numbers": ("bc", VECTOR, NUMBERS),
+    "pqn of boards": ("pqn", BOARD, ACTIONS["choice"]),
+    "ppo2 of boards and more": ("ppo2", spaces.Dict({"board": BOARD, "vector": VECTOR}), NUMBERS),
     "gail of numbers": ("gail", VECTOR, NUMBERS),
     "trpo of numbers": ("trpo", VECTOR, NUMBERS),
     "ppo2 of images": ("ppo2", IMAGE, NUMBERS),

@@ -35,6 +35,7 @@ CASES: dict[str, tuple[str, str, spaces.Space, spaces.Space, dict[str, Any]]] = 
         {"policy_kwargs": {"net_arch": {"pi": [8], "vf": [16, 12, 8]}, "activation_fn": nn.ELU}},
     ),
     "ppo without layers": ("PPO", "MlpPolicy", VECTOR, CHOICE, {"policy_kwargs": {"net_arch": []}}),
+    "ppo of boards": ("PPO", "MlpPolicy", spaces.Box(0, 1, (4, 4, 2), np.int8), CHOICE, {}),
     "ppo of several choices": ("PPO", "MlpPolicy", VECTOR, spaces.MultiDiscrete([3, 2, 4]), {}),
     "ppo of bits": ("PPO", "MlpPolicy", VECTOR, spaces.MultiBinary(4), {}),
     "ppo with gSDE": ("PPO", "MlpPolicy", VECTOR, CONTINUOUS, {"use_sde": True}),

@@ -98,9 +98,10 @@ def constructor_arguments(
             arguments[option] = value
         else:
             raise UnknownKeyError(option, [*names, *CHOICES, *arguments, "n_envs"])
+    policy = {"flatten_images": True, **section_of(files, "policy")}  # as before there was a choice
     return {
         **arguments,
-        "policy": build(PolicyConfig, section_of(files, "policy"), "policy"),
+        "policy": build(PolicyConfig, policy, "policy"),
         "config": build(algorithm.config_class, values, "algo"),
         "observation_space": space_from_dict(files.config["observation_space"]),
         "action_space": space_from_dict(files.config["action_space"]),

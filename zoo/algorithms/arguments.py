@@ -26,7 +26,7 @@ from zoo.envs.spaces import choice_sizes, describe, flat_parts, is_image, misfit
 from zoo.envs.wrappers import MASK_KEY
 from zoo.errors import NotFiniteError, ZooError, ZooWarning, nearest
 from zoo.policies.config import POLICIES, PolicyConfig, policy_preset, with_dict_encoder
-from zoo.policies.encoders import actor_space, suits_cnn
+from zoo.policies.encoders import actor_space, is_board, suits_cnn
 
 if TYPE_CHECKING:
     from zoo.algorithms.agent import Agent
@@ -125,6 +125,8 @@ def policy_config(policy: Policy, observation_space: spaces.Space[Any]) -> Polic
         )
     if isinstance(observation_space, spaces.Dict):
         config = with_dict_encoder(config)
+    elif config.encoder == "mlp" and config._target_ is None and not config.flatten_images:
+        config = dataclasses.replace(config, encoder="small_cnn" if is_board(observation_space) else "mlp")
     return config
 
 

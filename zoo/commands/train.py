@@ -64,6 +64,8 @@ class _TerminalHandler(logging.Handler):
 
 
 def _print_start(experiment: Experiment) -> None:
+    from zoo.policies.encoders import SmallCnn
+
     config, algorithm = experiment.config, experiment.algorithm
     if config["init_from"] is not None and not algorithm.num_timesteps:
         say(f"start   with {experiment.init}")
@@ -73,6 +75,9 @@ def _print_start(experiment: Experiment) -> None:
     say(f"run     {shown(experiment.run.path)}")
     no_file = {None: f"no file for {algo} on {env}", "none": "left out by tuned=none"}.get(config["tuned"])
     say(f"tuned   {f'{no_file}; defaults of the algorithm' if no_file else config['tuned']}")
+    is_small = any(isinstance(part, SmallCnn) for part in algorithm.policy.modules())
+    if is_small and config["policy"]["encoder"] != "small_cnn":
+        say("encoder small_cnn; policy.flatten_images=true reads boards and small images as vectors")
     if experiment.is_resumed:
         steps, start = algorithm.num_timesteps, "from the start: the run had no checkpoint yet"
         say(f"resume  {f'from step {steps:,}, its last checkpoint' if steps else start}")

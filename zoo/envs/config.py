@@ -23,7 +23,7 @@ NO_LIMIT_OF_FRAMES = 2**31 - 1
 DEFAULT_RESEED_EVERY, ATARI_RESEED_EVERY = 1_000, 10_000
 """Steps between two seeds of an environment; more for the emulator, whose seeding loads the game again."""
 
-NEEDS_RENEWAL = r"(.+:)?(BipedalWalker.*|.*BulletEnv-v\d+)"
+NEEDS_RENEWAL = r"(.+:)?(BipedalWalker.*|.*BulletEnv-v\d+|MinAtar/.+)"
 """Ids of environments whose reset keeps state, so that the same seed can give different episodes."""
 
 
@@ -120,7 +120,7 @@ class EnvConfig:
     renew: bool | str = hyperparameter(
         "auto",
         "make the environment anew where it gets a seed, for those whose reset keeps something of the past; "
-        "auto: BipedalWalker and PyBullet",
+        "auto: BipedalWalker, PyBullet and MinAtar",
         choices=("auto", True, False),
     )
     nan_check: bool = hyperparameter(False, "stop at the first NaN or infinity and say where it came from")

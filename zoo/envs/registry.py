@@ -27,6 +27,7 @@ PACKAGES = {
     r".*BulletEnv-v\d+": "pybullet_envs_gymnasium",
     r"Panda\w+-v\d+": "panda_gym",
     r"(MiniGrid|BabyAI)-.+": "minigrid",
+    r"MinAtar/.+": "minatar",
     r"MiniWorld-.+": "miniworld",
     r"(Fetch|HandManipulate|HandReach|AntMaze|PointMaze|Adroit|FrankaKitchen).+": "gymnasium_robotics",
     r"(highway|merge|roundabout|parking|intersection|racetrack)-.*v\d+": "highway_env",
@@ -43,6 +44,7 @@ INSTALLS = {
     "gymnasium.envs.toy_text": "pip install pygame",
     "gymnasium_robotics": install_command("robotics"),
     "highway_env": install_command("robotics"),
+    "minatar": "pip install minatar",
     "minigrid": install_command("minigrid"),
     "miniworld": "pip install miniworld",
     "panda_gym": install_command("robotics"),
@@ -54,6 +56,9 @@ INSTALLS = {
 
 ENVPOOL = "envpool:"
 """How the ids of EnvPool's environments begin, of which there are only vector forms."""
+
+MINATAR_STEPS = 5_000
+"""Time limit of MinAtar's games, which have none: in Seaquest an agent could wait at the surface for ever."""
 
 LEGACY_GAME = r"\w+?(-ram)?(Deterministic)?-v[04]"
 """Ids of Atari games as the first Gym had them, `Pong-v4`; many that are no game look the same."""
@@ -77,6 +82,11 @@ def resolve(env_id: str) -> EnvSpec:
         if importlib.util.find_spec(package) is None:
             raise ZooError(f"{name} needs: {INSTALLS[package]}")
         importlib.import_module(package)
+        if package == "minatar":
+            importlib.import_module("minatar.gym").register_envs()
+            for spec in gym.registry.values():
+                if spec.namespace == "MinAtar":
+                    spec.max_episode_steps = MINATAR_STEPS
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -100,12 +101,58 @@ def flatten_env(env: Env, *, masked: bool = True) -> Env:
     """Return ``env`` with observations that a policy can read: see `FlatObservation`."""
     if not (hasattr(env, "observation_space") and hasattr(env, "action_space")):
         return env  # which is refused by its check
+    if has_mission(env.observation_space):
+        env = MiniGridObservation(env)
     space: Any = env.observation_space
     may_have_mask = masked and isinstance(space, spaces.Dict) and mask_size(env.action_space) is not None
     if has_mask := may_have_mask and MASK_KEY in space.spaces and len(space) > 1:
         space = spaces.Dict([(key, part) for key, part in space.items() if key != MASK_KEY])
     is_flat = flat_space(space) is space
     return env if is_flat and not has_mask else FlatObservation(env, space, has_mask=has_mask)
+
+
+CELL_CODES = (11, 6, 4)
+"""Numbers of objects, colours and states (with `FullyObsWrapper` also directions) of MiniGrid's cells."""
+
+
+def has_mission(space: Space) -> bool:
+    """Whether an observation has a mission of MiniGrid, whose words are known, as those of BabyAI are not."""
+    parts = space.spaces if isinstance(space, spaces.Dict) else {}
+    return type(parts.get("mission")).__module__ == "minigrid.core.mission" and "image" in parts
+
+
+class MiniGridObservation(gym.ObservationWrapper):
+    """Shows MiniGrid's cells as a board of zeros and ones, and a mission as numbers of its variable words.
+
+    A mission without such words is left out. Pixels, as of `RGBImgPartialObsWrapper`, stay as they are.
+    """
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        parts: dict[str, Any] = dict(env.observation_space.spaces)  # type: ignore[attr-defined]
+        mission = parts.pop("mission")
+        words = mission.ordered_placeholders or []
+        self._numbers_of = {
+            mission.mission_func(*map(list.__getitem__, words, numbers)): np.array(numbers)
+            for numbers in itertools.product(*[range(len(group)) for group in words])
+        }
+        if words:
+            parts["mission"] = spaces.MultiDiscrete([len(group) for group in words])
+        *sides, n_channels = parts["image"].shape
+        is_drawn = any(type(layer).__name__.startswith("RGBImg") for layer in layers(env))
+        self._has_cells = n_channels == 3 and not is_drawn
+        if self._has_cells:
+            parts["image"] = spaces.Box(0, 1, (*sides, sum(CELL_CODES)), np.uint8)
+        self._keys, self.observation_space = list(parts), spaces.Dict(parts)
+
+    def observation(self, observation: Any) -> Any:
+        shown = {key: observation[key] for key in self._keys}
+        if "mission" in shown:
+            shown["mission"] = self._numbers_of[observation["mission"]]
+        if self._has_cells:
+            codes = zip(np.moveaxis(observation["image"], -1, 0)[..., None], CELL_CODES, strict=True)
+            shown["image"] = np.concatenate([part == np.arange(n) for part, n in codes], -1).astype(np.uint8)
+        return shown
 
 
 NORMALIZING = (

@@ -169,6 +169,7 @@ def _policy(name: str, files: Sb3Files, observation_space: Space, activation: st
         "net_arch": next(iter(sizes.values())) if len(sizes) == 1 else sizes,
         "activation": activation or _activation(name, kwargs),
         "features_dim": features[0] if features else policy.features_dim,
+        "flatten_images": True,
         "share_encoder": name not in ON_POLICY or not has_critic_encoder(tensors),
         **recurrence,
     }

@@ -62,9 +62,13 @@ class PolicyConfig:
     name: str = hyperparameter("MlpPolicy", "name of the preset, for cards and messages")
     encoder: str | dict[str, Any] = hyperparameter(
         "mlp",
-        "observation encoder: mlp (vectors), cnn (images), multi (dictionaries), or a class of your own"
-        " with its arguments, {_target_: my_encoder.Narrow, width: 32}",
-        choices=("mlp", "cnn", "multi"),
+        "observation encoder: mlp (vectors), cnn (images), small_cnn (boards, and images too small for cnn),"
+        " multi (dictionaries), or a class of your own with its arguments,"
+        " {_target_: my_encoder.Narrow, width: 32}",
+        choices=("mlp", "cnn", "small_cnn", "multi"),
+    )
+    flatten_images: bool = hyperparameter(
+        False, "mlp and multi read boards, and images too small for cnn, as vectors, not by small_cnn"
     )
     net_arch: list[int] | dict[str, list[int]] | None = hyperparameter(
         None, "hidden layers after the encoder, for all networks, or by network: {shared, pi, vf} or {pi, qf}"
@@ -128,7 +132,9 @@ class PolicyConfig:
     critic: CriticConfig | None = hyperparameter(
         None, "fields for the critic alone: {layer_norm: true, …}; not for dqn, qrdqn, pqn, ars"
     )
-    features_dim: int = hyperparameter(512, "width of an image encoder's output", ge=1)
+    features_dim: int | None = hyperparameter(
+        None, "width of an image encoder's output; null: 512, of small_cnn 128", ge=1
+    )
     precision: str = hyperparameter(
         "float32",
         "dtype of the image encoder; bfloat16 is faster on processors that have it"
@@ -240,7 +246,10 @@ _LN_LSTM = {**_LSTM, "lstm_layer_norm": True}
 PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
     "MlpPolicy": ("Fully connected networks, for vectors.", {}),
     "LnMlpPolicy": ("Fully connected networks with layer normalisation.", {"layer_norm": True}),
-    "LinearPolicy": ("No hidden layers: actions are a linear function of the observation.", {"net_arch": []}),
+    "LinearPolicy": (
+        "No hidden layers: actions are a linear function of the observation.",
+        {"net_arch": [], "flatten_images": True},
+    ),
     "CnnPolicy": ("The convolutions of the Nature paper on DQN, for images.", {"encoder": "cnn"}),
     "LnCnnPolicy": (
         "Convolutions, with layer normalisation in the layers after them.",

@@ -22,6 +22,9 @@ from zoo.policies.networks import orthogonal
 SMALLEST_IMAGE = 36
 """Height and width in pixels below which the Nature CNN has nothing left to convolve."""
 
+KERNEL = 3
+"""Side of the small CNN's convolution, and so of the smallest board that it reads."""
+
 
 class VectorEncoder(nn.Module):
     """Flattens numbers, and writes Discrete and MultiDiscrete observations as one-hot vectors.
@@ -59,23 +62,24 @@ class VectorEncoder(nn.Module):
 class NatureCnn(nn.Module):
     """The convolutional network of Mnih et al. 2015, for images of any number of channels, first or last.
 
-    Reads bytes, in whatever type, which it divides by 255; returns (…, ``features_dim``) float32.
+    Reads images, in whatever type, which it divides by 255; returns (…, ``features_dim``) float32.
     """
+
+    convolutions: tuple[tuple[int, int, int], ...] = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+    """Filters, kernel and stride of each."""
+    usual_width = 512
 
     def __init__(self, space: Space, config: PolicyConfig, *, ortho_init: bool) -> None:
         super().__init__()
         assert isinstance(space, spaces.Box)
-        self.precision, self.features_dim = config.precision, config.features_dim
-        self.channels_first = channels_first(space.shape)
-        channels, height, width = space.shape if self.channels_first else np.roll(space.shape, 1)
-        convolutions = [
-            nn.Conv2d(int(channels), 32, 8, stride=4),
-            nn.Conv2d(32, 64, 4, stride=2),
-            nn.Conv2d(64, 64, 3, stride=1),
-        ]
-        for kernel, stride in ((8, 4), (4, 2), (3, 1)):
-            height, width = (int(height) - kernel) // stride + 1, (int(width) - kernel) // stride + 1
-        linear = nn.Linear(64 * int(height) * int(width), self.features_dim)
+        self.precision, self.features_dim = config.precision, config.features_dim or self.usual_width
+        self.channels_first, self.reads_image = channels_first(space.shape), is_image(space)
+        channels, height, width = map(int, space.shape if self.channels_first else np.roll(space.shape, 1))
+        convolutions = []
+        for filters, kernel, stride in self.convolutions:
+            convolutions.append(nn.Conv2d(channels, filters, kernel, stride=stride))
+            channels, height, width = filters, (height - kernel) // stride + 1, (width - kernel) // stride + 1
+        linear = nn.Linear(channels * height * width, self.features_dim)
         if ortho_init:
             for layer in (*convolutions, linear):
                 orthogonal(layer)
@@ -90,7 +94,7 @@ class NatureCnn(nn.Module):
             images = images.permute(0, 3, 1, 2)
         elif images.device.type == "cpu":  # where convolutions are faster with the channels last in memory
             images = images.contiguous(memory_format=torch.channels_last)
-        scaled = images.float() / 255.0
+        scaled = images.float() / 255.0 if self.reads_image else images.float()
         is_lower = self.precision == "bfloat16"
         with torch.autocast(images.device.type, torch.bfloat16, enabled=is_lower):
             features: Tensor = self.layers(scaled)
@@ -98,16 +102,30 @@ class NatureCnn(nn.Module):
         return features if len(leading) == 1 else features.reshape(*leading, -1)
 
 
+class SmallCnn(NatureCnn):
+    """The network of MinAtar's paper (Young and Tian 2019, https://arxiv.org/abs/1903.03176), for boards.
+
+    One convolution, then a fully connected layer. Other numbers than those of images are read as they are.
+    """
+
+    convolutions = ((16, KERNEL, 1),)
+    usual_width = 128
+
+
 class DictEncoder(nn.Module):
-    """Encodes each key of a dictionary observation, images by a CNN, and joins the results."""
+    """Encodes each key of a dictionary observation, images and boards by a CNN, and joins the results."""
 
     def __init__(self, space: spaces.Dict, config: PolicyConfig, *, ortho_init: bool) -> None:
         super().__init__()
         self.keys = list(space.spaces)
-        parts = [
-            NatureCnn(part, config, ortho_init=ortho_init) if suits_cnn(part) else VectorEncoder(part)
-            for part in space.spaces.values()
-        ]
+        parts: list[NatureCnn | VectorEncoder] = []
+        for part in space.spaces.values():
+            if suits_cnn(part):
+                parts.append(NatureCnn(part, config, ortho_init=ortho_init))
+            elif is_board(part) and not config.flatten_images:
+                parts.append(SmallCnn(part, config, ortho_init=ortho_init))
+            else:
+                parts.append(VectorEncoder(part))
         self.parts = nn.ModuleList(parts)
         self.features_dim = sum(part.features_dim for part in parts)
 
@@ -196,7 +214,7 @@ Encoder = VectorEncoder | NatureCnn | DictEncoder | CustomEncoder
 
 def make_encoder(space: Space, config: PolicyConfig, *, ortho_init: bool) -> Encoder:
     """Return the encoder that ``config`` names. Raises `ZooError` if it cannot read the space."""
-    if config.precision != "float32" and config.encoder not in ("cnn", "multi"):
+    if config.precision != "float32" and config.encoder not in ("cnn", "small_cnn", "multi"):
         raise ZooError(f"policy.precision={config.precision} is of Zoo's CNN for images, as in CnnPolicy")
     if isinstance(config.encoder, Mapping):
         return CustomEncoder(space, config.encoder)
@@ -210,11 +228,19 @@ def make_encoder(space: Space, config: PolicyConfig, *, ortho_init: bool) -> Enc
         )
     if config.encoder == "mlp":
         return VectorEncoder(space)
+    what = f"the observations are a {type(space).__name__} of shape {space.shape} and type {space.dtype}"
+    if config.encoder == "small_cnn":
+        if not isinstance(space, spaces.Box) or _smallest_side(space) < KERNEL:
+            raise ZooError(
+                f"policy.encoder=small_cnn reads boards (height × width × channels, of at least"
+                f" {KERNEL}×{KERNEL}), but {what}; use policy.encoder=mlp"
+            )
+        return SmallCnn(space, config, ortho_init=ortho_init)
     if not suits_cnn(space):
+        advice = "use policy.encoder=small_cnn" if is_board(space) else "make them bytes"
         raise ZooError(
             f"{config.name} reads images (bytes, height × width × channels, of at least"
-            f" {SMALLEST_IMAGE}×{SMALLEST_IMAGE} pixels), but the observations are a {type(space).__name__}"
-            f" of shape {space.shape} and type {space.dtype}; make them bytes, or use policy=MlpPolicy"
+            f" {SMALLEST_IMAGE}×{SMALLEST_IMAGE} pixels), but {what}; {advice}, or use policy=MlpPolicy"
         )
     return NatureCnn(space, config, ortho_init=ortho_init)
 
@@ -240,11 +266,19 @@ def actor_space(space: Space, config: PolicyConfig) -> Space:
 
 def suits_cnn(space: Space) -> bool:
     """Whether the Nature CNN can read ``space``: images with channels that are large enough for it."""
-    if not is_image(space) or len(space.shape or ()) != 3:
-        return False
+    return is_image(space) and _smallest_side(space) >= SMALLEST_IMAGE
+
+
+def is_board(space: Space) -> bool:
+    """Whether the small CNN reads ``space`` by default: whole numbers or bools, too few for `NatureCnn`."""
+    is_whole = isinstance(space, spaces.Box) and np.dtype(space.dtype).kind in "bui"
+    return is_whole and KERNEL <= _smallest_side(space) < SMALLEST_IMAGE
+
+
+def _smallest_side(space: Space) -> int:
+    """Return the smaller of height and width of an image or board with channels; 0 for other shapes."""
     shape = space.shape or ()
-    height_and_width = shape[1:] if channels_first(shape) else shape[:-1]
-    return min(height_and_width) >= SMALLEST_IMAGE
+    return min(shape[1:] if channels_first(shape) else shape[:-1]) if len(shape) == 3 else 0
 
 
 def default_hidden_sizes(encoder: Encoder) -> list[int]:

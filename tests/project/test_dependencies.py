@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from test_rooms import modules
@@ -48,6 +49,21 @@ def test_every_dependency_is_pinned_within_its_range() -> None:
     for requirements in [declared, *(EXTRAS[extra] for extra in EXTRAS if extra != "bench")]:
         for requirement in requirements:
             assert pinned[canonicalize_name(requirement.name)] in requirement.specifier, requirement
+
+
+def test_citation_and_package_agree() -> None:
+    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text())
+    assert citation["version"] == PROJECT["version"]
+    assert citation["license"] == PROJECT["license"]
+    assert citation["authors"] == PROJECT["authors"]
+
+
+def test_public_workflow_runs_what_the_build_server_runs() -> None:
+    workflow = yaml.safe_load((REPOSITORY / ".github" / "workflows" / "test.yml").read_text())
+    assert "bash .ci/run" in [step.get("run") for step in workflow["jobs"]["test"]["steps"]]
+    for form in (REPOSITORY / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml"):
+        fields = yaml.safe_load(form.read_text())["body"]
+        assert len({field["id"] for field in fields}) == len(fields)
 
 
 @pytest.mark.parametrize("extra", sorted(EXTRAS.keys() - {"all", "test", "bench"}))

@@ -96,6 +96,18 @@ def test_command_line_of_others_is_translated(
     assert status_of([*shlex.split(ours)[1:], "--cfg", "job"]) == 0
 
 
+def lines_beside_sheeprl() -> list[str]:
+    page = (REPOSITORY / "docs" / "coming-from-stable-baselines.md").read_text()
+    return re.findall(r"^\| `sheeprl.*` \| `(zoo .+)` \|$", page, re.MULTILINE)
+
+
+@pytest.mark.parametrize("ours", lines_beside_sheeprl())
+def test_line_beside_sheeprl_composes(ours: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [word for word in shlex.split(ours)[1:] if word != "-m"]
+    shown = [] if "--help" in words else ["--cfg", "job"]
+    assert status_of([*words, *shown]) == 0, capsys.readouterr().err
+
+
 def test_table_of_old_names_maps_to_existing_keys() -> None:
     keys = {key for command in SETTINGS for key in all_keys(command, ALGORITHMS)} | {
         *inspect.signature(zoo.PPO2.predict).parameters

@@ -45,7 +45,7 @@ def needed_packages() -> dict[str, Distribution]:
     while waiting:
         requirement = waiting.pop()
         name = canonicalize_name(requirement.name)
-        if name == "zoo":
+        if name == "zoo-rl":
             continue
         package = installed(requirement)
         if package is None:

@@ -9,6 +9,10 @@ import re
 import shlex
 import traceback
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.metadata import PackageMetadata
 
 MISTAKE = 2
 """Exit status after a `ZooError`."""
@@ -70,11 +74,16 @@ def install_command(extra: str) -> str:
 def packages_of(extra: str) -> list[str]:
     """Return the packages that an extra of pyproject.toml brings, as one types them."""
     in_extra = re.compile(rf"extra == ['\"]{extra}['\"]")
-    return [re.split(r"[ ;<>=!~]", line)[0] for line in _requirements() if in_extra.search(line)]
+    lines = distribution().get_all("Requires-Dist", [])
+    return [re.split(r"[ ;<>=!~]", line)[0] for line in lines if in_extra.search(line)]
 
 
 @functools.cache
-def _requirements() -> list[str]:
-    from importlib.metadata import requires
+def distribution() -> PackageMetadata:
+    """Return the metadata of the installed Zoo: its extras and requirements."""
+    from importlib.metadata import PackageNotFoundError, metadata
 
-    return requires("zoo") or []
+    try:
+        return metadata("zoo-rl")
+    except PackageNotFoundError:  # a checkout that was installed under its first name
+        return metadata("zoo")

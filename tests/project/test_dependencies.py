@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from test_rooms import modules
@@ -50,6 +51,21 @@ def test_every_dependency_is_pinned_within_its_range() -> None:
             assert pinned[canonicalize_name(requirement.name)] in requirement.specifier, requirement
 
 
+def test_citation_and_package_agree() -> None:
+    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text())
+    assert citation["version"] == PROJECT["version"]
+    assert citation["license"] == PROJECT["license"]
+    assert citation["authors"] == PROJECT["authors"]
+
+
+def test_public_workflow_runs_what_the_build_server_runs() -> None:
+    workflow = yaml.safe_load((REPOSITORY / ".github" / "workflows" / "test.yml").read_text())
+    assert "bash .ci/run" in [step.get("run") for step in workflow["jobs"]["test"]["steps"]]
+    for form in (REPOSITORY / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml"):
+        fields = yaml.safe_load(form.read_text())["body"]
+        assert len({field["id"] for field in fields}) == len(fields)
+
+
 @pytest.mark.parametrize("extra", sorted(EXTRAS.keys() - {"all", "test", "bench"}))
 def test_install_command_names_packages_of_extra(extra: str) -> None:
     assert install_command(extra).startswith("pip install ")
@@ -60,14 +76,14 @@ def test_install_command_names_packages_of_extra(extra: str) -> None:
 
 
 def test_no_text_installs_zoo_from_the_index() -> None:
-    """What the index has under this name is another project."""
+    """What the index has as zoo is another project; zoo-rl is installed from its repository."""
     files = [
         *REPOSITORY.glob("*.md"),
         *(REPOSITORY / "docs").glob("*.md"),
         *REPOSITORY.glob("conf/**/*.yaml"),
     ]
     for path in [*files, *REPOSITORY.glob("zoo/**/*.py"), *REPOSITORY.glob("scripts/*.*")]:
-        assert not re.search(r"pip install [^\n`;]*[\"' ]zoo\b", path.read_text()), path
+        assert not re.search(r"pip install [^\n`;]*[\"' ]zoo(?!-rl(\[[\w,]+\])? @)\b", path.read_text()), path
 
 
 def test_tune_brings_what_its_samplers_need() -> None:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import zoo
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
@@ -94,6 +95,84 @@ def test_command_line_of_others_is_translated(
     assert status_of(words) == 2
     assert capsys.readouterr().err == f"zoo: that is how rl_zoo3 or CleanRL writes it; here: {ours}\n"
     assert status_of([*shlex.split(ours)[1:], "--cfg", "job"]) == 0
+
+
+def lines_beside_sheeprl() -> list[str]:
+    page = (REPOSITORY / "docs" / "coming-from-stable-baselines.md").read_text()
+    return re.findall(r"^\| `sheeprl.*` \| `(zoo .+)` \|$", page, re.MULTILINE)
+
+
+@pytest.mark.parametrize("ours", lines_beside_sheeprl())
+def test_line_beside_sheeprl_composes(ours: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [word for word in shlex.split(ours)[1:] if word != "-m"]
+    shown = [] if "--help" in words else ["--cfg", "job"]
+    assert status_of([*words, *shown]) == 0, capsys.readouterr().err
+
+
+FAULTY = """
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv, PendulumEnv
+
+class OldReset(CartPoleEnv):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0]
+
+class OldSeed(CartPoleEnv):
+    def reset(self):
+        return super().reset()
+
+class Short(CartPoleEnv):
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        return observation[:3], info
+
+class Nan(CartPoleEnv):
+    def step(self, action):
+        observation, _, *ends = super().step(action)
+        return observation, float("nan"), *ends
+
+class Unbounded(PendulumEnv):
+    def __init__(self, render_mode=None):
+        super().__init__(render_mode)
+        self.action_space = gym.spaces.Box(-float("inf"), float("inf"), (1,))
+
+class Raises(CartPoleEnv):
+    def step(self, action):
+        raise KeyError("wheel")
+
+for fault in (OldReset, OldSeed, Short, Nan, Unbounded, Raises):
+    gym.registry.pop(f"{fault.__name__}-v0", None)
+    gym.register(f"{fault.__name__}-v0", fault)
+"""
+
+
+def answered_commands() -> list[tuple[str, str]]:
+    """Return the commands of the page of errors, each with the line that answers it."""
+    page = (REPOSITORY / "docs" / "troubleshooting.md").read_text()
+    return re.findall(r"^\$ zoo (.+)\n(zoo: .+)$", page, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("command", "answer"), answered_commands())
+def test_error_is_answered_as_the_page_says(
+    command: str,
+    answer: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "my_module.py").write_text(FAULTY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_module", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    agent = str(REPOSITORY / "trained_agents" / "ppo2" / "Acrobot-v1")
+    words = shlex.split(command.replace("ACROBOT", agent))
+    if words[0] == "train":
+        words += ["n_timesteps=4096", "compile=false", "threads=1", "progress_bar=false"]
+    if "device=cuda" in words and torch.cuda.is_available():
+        pytest.skip("has a GPU")
+    assert status_of(words) == 2
+    parts = map(re.escape, answer.split("…"))
+    assert re.search(f"^{'.*'.join(parts)}$", capsys.readouterr().err, re.MULTILINE)
 
 
 def test_table_of_old_names_maps_to_existing_keys() -> None:

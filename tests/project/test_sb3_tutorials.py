@@ -30,3 +30,20 @@ def test_tutorial_does_what_the_table_says(
     except Exception as error:
         answer = f"`{error}`"
     assert answer == ROWS[name]
+
+
+BESIDE = re.findall(r"^([A-Z].*):\n\n```diff\n(.*?)```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("lines", [pytest.param(lines, id=title) for title, lines in BESIDE])
+def test_script_beside_stable_baselines3_runs(
+    lines: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page's lines that stay and Zoo's are a whole script, and so are those that stay and the other's."""
+    monkeypatch.chdir(tmp_path)
+    zoo = [line[1:] for line in lines.splitlines() if line[:1] != "-"]
+    other = [line[1:] for line in lines.splitlines() if line[:1] != "+"]
+    compile("\n".join(other), "other", "exec")
+    assert not re.search("stable_baselines3|sb3_contrib", "\n".join(zoo))
+    (tmp_path / "script.py").write_text("\n".join(zoo))
+    runpy.run_path("script.py", run_name="__main__")

@@ -12,7 +12,7 @@ import textwrap
 from zoo.config.schema import NoSettings
 from zoo.core.printing import aligned, one_line, show
 from zoo.envs.video import has_display, render_offscreen
-from zoo.errors import packages_of
+from zoo.errors import distribution, packages_of
 from zoo.experiment.run_folder import machine
 from zoo.version import __version__
 
@@ -24,7 +24,7 @@ PACKAGES = (
 
 def run(settings: NoSettings) -> None:
     """Print versions, hardware and PyTorch's report on its environment."""
-    extras = importlib.metadata.metadata("zoo").get_all("Provides-Extra") or []
+    extras = distribution().get_all("Provides-Extra", [])
     optional = [packages_of(extra) for extra in extras if extra not in ("all", "test", "bench")]
     packages = {package.partition("[")[0]: None for package in itertools.chain(PACKAGES, *optional)}
     versions = {"zoo": __version__, "python": f"{sys.version.split()[0]} ({sys.executable})"}

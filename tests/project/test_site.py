@@ -69,7 +69,8 @@ class Page(HTMLParser):
 
 
 def pages_of(site: Path) -> dict[Path, Page]:
-    return {path: Page(path) for path in sorted(site.rglob("*.html"))}
+    """Read all pages but the one that a server shows for a wrong address, with links from its root."""
+    return {path: Page(path) for path in sorted(site.rglob("*.html")) if path.name != "404.html"}
 
 
 def broken_links(site: Path) -> list[str]:

@@ -104,7 +104,13 @@ def algorithm_page(name: str) -> str:
     section = dict(sections(text)).get(name, "").partition("\n")[2]
     section = re.sub(r"^##(#+ )", r"#\1", section, flags=re.M)
     section = section.replace("<!-- fields:", "## Hyperparameters\n\n<!-- fields:", 1)
-    parts = [f"# {name}", row["what it is"] + ".", table([{fact: row[fact] for fact in facts}])]
+    first_in_search = "---\nsearch: {boost: 2}\n---"
+    parts = [
+        first_in_search,
+        f"# {name}",
+        row["what it is"] + ".",
+        table([{fact: row[fact] for fact in facts}]),
+    ]
     parts.append(section.strip())
     if presets:
         parts += [

@@ -197,11 +197,8 @@ def test_search_finds_hyperparameter(address: str, browser: Any) -> None:
     page.goto(f"{address}/index.html")
     page.click(".md-search__input")
     page.keyboard.type("clip_range")
-    result = page.locator(".md-search-result__link").first
-    result.wait_for(timeout=60_000)
-    assert "algorithms/ppo" in str(result.get_attribute("href"))
-    result.click()
-    page.wait_for_url("**/algorithms/ppo*")
+    page.locator(".md-search-result__link[href*='algorithms/ppo2']").first.click(timeout=60_000)
+    page.wait_for_url("**/algorithms/ppo2.html*")
     page.close()
     assert events == []
 

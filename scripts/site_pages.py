@@ -20,6 +20,7 @@ from typing import Any
 
 import griffe
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from pymdownx.slugs import slugify
@@ -58,6 +59,7 @@ def on_config(config: MkDocsConfig) -> None:
         for entry in group.get("Reference", []):
             for title in made.keys() & entry if isinstance(entry, dict) else ():
                 entry[title] += made[title]
+    anchors_of_algorithms.cache_clear()  # `make serve` builds again in one process
     config.copyright = f"Zoo {zoo.__version__} · {config.copyright}"
 
 
@@ -105,18 +107,11 @@ def algorithm_page(name: str) -> str:
     section = re.sub(r"^##(#+ )", r"#\1", section, flags=re.M)
     section = section.replace("<!-- fields:", "## Hyperparameters\n\n<!-- fields:", 1)
     first_in_search = "---\nsearch: {boost: 2}\n---"
-    parts = [
-        first_in_search,
-        f"# {name}",
-        row["what it is"] + ".",
-        table([{fact: row[fact] for fact in facts}]),
-    ]
-    parts.append(section.strip())
+    parts = [first_in_search, f"# {name}", f"{row['what it is']}."]
+    parts += [table([{fact: row[fact] for fact in facts}]), section.strip()]
     if presets:
-        parts += [
-            "## Presets",
-            table([{key: preset[key] for key in ("`algo=`", "what it is")} for preset in presets]),
-        ]
+        columns = ("`algo=`", "what it is")
+        parts += ["## Presets", table([{key: preset[key] for key in columns} for preset in presets])]
     if scores := list(scores_of(names)):
         parts += ["## Scores", "What the columns are: [the collection](collection.md).", table(scores)]
     parts.append("## Python")
@@ -146,11 +141,14 @@ def reference_page(page: str) -> str:
 
 def page_of(module: str) -> str:
     """Return the page of the reference for the names of a module."""
-    return next(
+    pages = [
         page
         for page, (_, modules) in REFERENCE.items()
         if any(f"{module}.".startswith(f"{each}.") for each in modules)
-    )
+    ]
+    if not pages:
+        raise PluginError(f"{module} has public names and no page: add it to REFERENCE in {__file__}")
+    return pages[0]
 
 
 def directive(name: str, level: int, *, members: bool = True) -> str:
@@ -231,10 +229,10 @@ class Declarations(griffe.Extension):
             values |= dict(zip(("default", "help"), call.args, strict=False))
             factory = f"{ast.unparse(values['default_factory'])}()" if "default_factory" in values else None
             attr.value = ast.unparse(values["default"]) if "default" in values else factory
-            attr.extra["zoo"]["help"] = ast.literal_eval(values["help"]) if is_text(values["help"]) else ""
+            attr.extra["zoo"]["help"] = help_text(values.get("help"))
 
     def on_class_members(self, *, cls: griffe.Class, **_: Any) -> None:
-        """Make a table of a config's values, which stands in the place of a heading for each."""
+        """Make a table of a config's values, instead of a heading for each."""
         if cls.docstring:
             cls.docstring.value = cls.docstring.value.partition("\n\nHyperparameters:")[0]
             helps = {
@@ -244,5 +242,6 @@ class Declarations(griffe.Extension):
             cls.docstring.value += "\n\nArgs:\n" + "\n".join(lines) if lines else ""
 
 
-def is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant)
+def help_text(node: ast.expr | None) -> str:
+    """Return a literal text; nothing of one that is put together at run time."""
+    return str(node.value) if isinstance(node, ast.Constant) else ""

@@ -244,4 +244,5 @@ class Declarations(griffe.Extension):
 
 def help_text(node: ast.expr | None) -> str:
     """Return a literal text; nothing of one that is put together at run time."""
-    return str(node.value) if isinstance(node, ast.Constant) else ""
+    text = str(node.value) if isinstance(node, ast.Constant) else ""
+    return text.replace("{_target_", r"{\_target_")  # or it is italic

@@ -15,6 +15,7 @@ DECLARED := pyproject.toml constraints.txt zoo/version.py
 INSTALLED := $(VENV)/.installed
 INSTALLED_FOR_TESTS := $(VENV)/.installed-for-tests
 INSTALLED_FOR_SPEED := $(VENV)/.installed-for-speed
+INSTALLED_FOR_SITE := $(VENV)/.installed-for-site
 
 # The release that follows the pinned one: the documented commands are carried out with both.
 HYDRA_TO_COME := $(VENV)/hydra-1.4.0rc3
@@ -22,7 +23,7 @@ HYDRA_TO_COME := $(VENV)/hydra-1.4.0rc3
 # One thread for numpy's own products: two thread pools in one process fight for the cores.
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: help train test test-slow lint format speed docs constraints system-packages \
+.PHONY: help train test test-slow lint format speed docs site serve constraints system-packages \
 	packages-for-tests clean
 
 help:  ## list what can be made
@@ -37,7 +38,7 @@ test: lint packages-for-tests $(HYDRA_TO_COME)  ## linters and tests
 	PYTHONPATH="$(CURDIR)/$(HYDRA_TO_COME)" $(BIN)/python -m pytest tests/golden/test_command_line.py
 
 test-slow: $(INSTALLED_FOR_TESTS) system-packages packages-for-tests  ## the tests that train for minutes
-	$(PIP_INSTALL) --editable '.[all,test,envpool]'
+	$(PIP_INSTALL) --editable '.[all,docs,test,envpool]'
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow
 
 lint: $(INSTALLED_FOR_TESTS) system-packages  ## ruff and mypy
@@ -56,6 +57,12 @@ docs: $(INSTALLED_FOR_TESTS)  ## rewrite tables and pictures in docs/ and the st
 	$(BIN)/python scripts/make_docs_tables.py
 	$(BIN)/python scripts/make_stubs.py
 	$(BIN)/python scripts/measure_house.py --draw
+
+site: $(INSTALLED_FOR_SITE)  ## the documentation as a site in build/site, which needs no server
+	$(BIN)/python -m mkdocs build --strict
+
+serve: $(INSTALLED_FOR_SITE)  ## the same at http://127.0.0.1:8000, renewed as you write
+	$(BIN)/python -m mkdocs serve
 
 constraints: $(INSTALLED_FOR_SPEED)  ## pin what this environment has
 	$(BIN)/python scripts/pin_constraints.py
@@ -76,11 +83,15 @@ $(INSTALLED): $(BIN)/python $(DECLARED)
 	@touch $@
 
 $(INSTALLED_FOR_TESTS): $(BIN)/python $(DECLARED)
-	$(PIP_INSTALL) --editable '.[all,test]'
+	$(PIP_INSTALL) --editable '.[all,docs,test]'
+	@touch $(INSTALLED) $(INSTALLED_FOR_SITE) $@
+
+$(INSTALLED_FOR_SITE): $(BIN)/python $(DECLARED)
+	$(PIP_INSTALL) --editable '.[docs]'
 	@touch $(INSTALLED) $@
 
 $(INSTALLED_FOR_SPEED): $(INSTALLED_FOR_TESTS)
-	$(PIP_INSTALL) --editable '.[all,test,bench]'
+	$(PIP_INSTALL) --editable '.[all,docs,test,bench]'
 	@touch $@
 
 $(HYDRA_TO_COME): $(INSTALLED_FOR_TESTS)

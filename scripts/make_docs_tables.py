@@ -316,7 +316,7 @@ def row_of(field: dataclasses.Field[Any], declared: str) -> tuple[str, ...]:
     kind = re.sub(r"\b\w+NoiseConfig \| ", "", kind).replace(" | ", " or ")
     kind = re.sub(r"\b\w+Config\b", "mapping", kind)
     kind += f" ({unit})" if unit else ""
-    meaning = str(field.metadata.get("help", ""))
+    meaning = str(field.metadata.get("help", "")).replace("{_target_", r"{\_target_")  # or it is italic
     return (f"`{field.name}`", kind, default_of(field), range_of(field.metadata), meaning)
 
 

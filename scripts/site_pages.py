@@ -1,0 +1,248 @@
+"""Pages of the documentation's site that are made from other files; MkDocs calls the hooks (mkdocs.yml).
+
+    make site
+
+Each algorithm gets a page: its section of docs/algorithms.md, its scores in docs/collection.md, its classes.
+Each name that `zoo` exports is on a page of the reference. CHANGELOG.md, CONTRIBUTING.md and code that pages
+link to become pages too. Links are written for the repository; here they are rewritten for the site.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from posixpath import dirname, join, normpath, relpath
+from typing import Any
+
+import griffe
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from pymdownx.slugs import slugify
+
+import zoo
+from zoo.algorithms.registry import ALGORITHMS, CLASS_NAMES, MODULES
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+ALL_ALGORITHMS = "docs/algorithms.md"
+ROOT_PAGES = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+}
+REFERENCE = {
+    "training": ("Training", ("zoo.experiment.experiment", "zoo.config", "zoo.errors")),
+    "agents": ("Evaluating, comparing, tuning", ("zoo.experiment.evaluation", "zoo.commands", "zoo.tuning")),
+    "algorithm": ("Algorithms and policies", ("zoo.algorithms.algorithm", "zoo.policies", "zoo.buffers")),
+    "envs": ("Environments", ("zoo.envs",)),
+    "experts": ("Experts", ("zoo.imitation", "zoo.experiment.expert_recording")),
+    "loggers": ("Loggers", ("zoo.experiment.loggers", "zoo.experiment.trackers")),
+    "callbacks": ("Callbacks", ("zoo.algorithms.callback", "zoo.experiment")),
+}
+"""Pages of the reference: title and modules. A name is on the first page that has its module."""
+
+as_anchor = slugify(case="lower")
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Add the pages that are made here to the navigation, and the version to the footer."""
+    made = {
+        "Algorithms": [f"algorithms/{name}.md" for name in ALGORITHMS],
+        "Python": [f"reference/{name}.md" for name in REFERENCE],
+    }
+    for group in config.nav or []:
+        for entry in group.get("Reference", []):
+            for title in made.keys() & entry if isinstance(entry, dict) else ():
+                entry[title] += made[title]
+    anchors_of_algorithms.cache_clear()  # `make serve` builds again in one process
+    config.copyright = f"Zoo {zoo.__version__} · {config.copyright}"
+
+
+def on_files(files: Files, config: MkDocsConfig) -> None:
+    """Add the pages that are made here."""
+    pages = {f"algorithms/{name}.md": algorithm_page(name) for name in ALGORITHMS}
+    pages |= {f"reference/{page}.md": reference_page(page) for page in REFERENCE}
+    for path in ("CHANGELOG.md", "CONTRIBUTING.md"):
+        pages[ROOT_PAGES[path]] = for_site((REPOSITORY / path).read_text(), path)
+    for path in linked_code():
+        pages[f"code/{path}.md"] = f"# {path}\n\n```python\n{(REPOSITORY / path).read_text()}```\n"
+    for path, text in pages.items():
+        files.append(File.generated(config, path, content=text))
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Rewrite the links of a page in docs/; the page of all algorithms loses what has its own page."""
+    if page.file.abs_src_path is None:  # made here
+        return markdown
+    source = f"docs/{page.file.src_uri}"
+    if source == ALL_ALGORITHMS:
+        kept = "".join(text for name, text in sections(markdown) if name not in ALGORITHMS)
+        bases = {name: name for name in ALGORITHMS} | {
+            row["`algo=`"].strip("`"): row["builds on"].strip("`")
+            for row in table_rows(markdown, "builds on")
+        }
+        markdown = re.sub(r"^\| `(\w+)` \|", lambda match: row_with_link(match, bases), kept, flags=re.M)
+    return for_site(markdown, source)
+
+
+def row_with_link(row: re.Match[str], pages: dict[str, str]) -> str:
+    """Link the name of an algorithm or a preset, in a table's first column, to its page."""
+    name = row[1]
+    return f"| [`{name}`]({ALL_ALGORITHMS[5:]}#{pages[name]}) |" if name in pages else row[0]
+
+
+def algorithm_page(name: str) -> str:
+    """Return the page of an algorithm and its presets."""
+    text = (REPOSITORY / ALL_ALGORITHMS).read_text()
+    (row,) = [row for row in table_rows(text, "presets") if row["`algo=`"] == f"`{name}`"]
+    presets = [preset for preset in table_rows(text, "builds on") if preset["builds on"] == f"`{name}`"]
+    names = [name, *(preset["`algo=`"].strip("`") for preset in presets)]
+    facts = ("actions", "recurrent", "masks", "workers")
+    section = dict(sections(text)).get(name, "").partition("\n")[2]
+    section = re.sub(r"^##(#+ )", r"#\1", section, flags=re.M)
+    section = section.replace("<!-- fields:", "## Hyperparameters\n\n<!-- fields:", 1)
+    first_in_search = "---\nsearch: {boost: 2}\n---"
+    parts = [first_in_search, f"# {name}", f"{row['what it is']}."]
+    parts += [table([{fact: row[fact] for fact in facts}]), section.strip()]
+    if presets:
+        columns = ("`algo=`", "what it is")
+        parts += ["## Presets", table([{key: preset[key] for key in columns} for preset in presets])]
+    if scores := list(scores_of(names)):
+        parts += ["## Scores", "What the columns are: [the collection](collection.md).", table(scores)]
+    parts.append("## Python")
+    parts += [directive(CLASS_NAMES[each], 3, members=False) for each in names]
+    return for_site("\n\n".join(parts), ALL_ALGORITHMS, f"algorithms/{name}.md")
+
+
+def scores_of(names: list[str]) -> Iterator[dict[str, str]]:
+    """Yield the rows of docs/collection.md that are about these algorithms."""
+    for env, text in sections((REPOSITORY / "docs/collection.md").read_text()):
+        for row in table_rows(text, "agent"):
+            if row["algorithm"].strip("`") in names:
+                yield {"environment": f"[{env}](collection.md#{as_anchor(env, '-')})"} | row
+
+
+def reference_page(page: str) -> str:
+    """Return the page with the public names of some modules."""
+    title, _ = REFERENCE[page]
+    homes: dict[str, str] = vars(zoo)["_HOMES"]
+    names = [name for name, home in homes.items() if name not in MODULES and page_of(home) == page]
+    parts = [f"# {title}", *(directive(name, 2) for name in ["load"] * (page == "training") + names)]
+    if page == "algorithm":
+        links = [f"[`{CLASS_NAMES[name]}`](../algorithms/{name}.md)" for name in ALGORITHMS]
+        parts.insert(1, f"The class of each algorithm: {', '.join(links)}. What they have in common:")
+    return "\n\n".join(parts)
+
+
+def page_of(module: str) -> str:
+    """Return the page of the reference for the names of a module."""
+    pages = [
+        page
+        for page, (_, modules) in REFERENCE.items()
+        if any(f"{module}.".startswith(f"{each}.") for each in modules)
+    ]
+    if not pages:
+        raise PluginError(f"{module} has public names and no page: add it to REFERENCE in {__file__}")
+    return pages[0]
+
+
+def directive(name: str, level: int, *, members: bool = True) -> str:
+    """Return what mkdocstrings replaces by the signature and docstring of a public name."""
+    options = {"heading_level": level, "inherited_members": name == "Algorithm"}
+    return f"::: zoo.{name}\n    options: {json.dumps(options if members else options | {'members': False})}"
+
+
+def sections(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the title and text of each section; what stands before the first has no title."""
+    for part in re.split(r"^(?=## )", text, flags=re.M):
+        yield part.partition("\n")[0].removeprefix("## ") if part.startswith("## ") else "", part
+
+
+def table_rows(text: str, heading: str) -> list[dict[str, str]]:
+    """Return the rows of the first table that has a column of this name."""
+    for lines in re.findall(r"(?:^\|.*\|\n)+", text, flags=re.M):
+        rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines.splitlines()]
+        if heading in rows[0]:
+            return [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
+    return []
+
+
+def table(rows: list[dict[str, str]]) -> str:
+    lines = [list(rows[0]), ["---"] * len(rows[0]), *(list(row.values()) for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def for_site(markdown: str, source: str, page: str | None = None) -> str:
+    """Rewrite the links of a file of the repository, or of a part of it, for a page of the site."""
+    start = dirname(page or place_on_site(source)[0])
+
+    def link(match: re.Match[str]) -> str:
+        label, path, anchor = match[1], match[2], match[3] or ""
+        target = normpath(join(dirname(source), path)) if path else source
+        if (REPOSITORY / target).is_dir():
+            return label
+        place, anchor = place_on_site(target, anchor)
+        return f"[{label}]({relpath(place, start or '.')}{anchor})"
+
+    return re.sub(r"\[([^][]*(?:\[[^][]*\][^][]*)*)\]\((?!\w+:)([^)#\s]*)(#[^)]*)?\)", link, markdown)
+
+
+def place_on_site(path: str, anchor: str = "") -> tuple[str, str]:
+    """Return the page for a file of the repository, and the anchor on it."""
+    if path == ALL_ALGORITHMS and anchor[1:] in anchors_of_algorithms():
+        name = anchors_of_algorithms()[anchor[1:]]
+        return f"algorithms/{name}.md", anchor if anchor[1:] != name else ""
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/"), anchor
+    return ROOT_PAGES.get(path, f"code/{path}.md"), anchor
+
+
+@cache
+def anchors_of_algorithms() -> dict[str, str]:
+    """Return the algorithm for each anchor of docs/algorithms.md that is on an algorithm's page."""
+    return {
+        as_anchor(title, "-"): name
+        for name, text in sections((REPOSITORY / ALL_ALGORITHMS).read_text())
+        if name in ALGORITHMS
+        for title in re.findall(r"^##+ (.+)$", text, flags=re.M)
+    }
+
+
+def linked_code() -> list[str]:
+    """Return the Python files outside docs/ that pages link to."""
+    texts = [path.read_text() for path in (REPOSITORY / "docs").glob("*.md")]
+    return sorted({path for text in texts for path in re.findall(r"\]\(\.\./([\w./-]+\.py)\)", text)})
+
+
+class Declarations(griffe.Extension):
+    """Document declared values by what `hyperparameter` says of them; hyperparameters have tables already."""
+
+    def on_attribute_instance(self, *, attr: griffe.Attribute, **_: Any) -> None:
+        call = ast.parse(str(attr.value), mode="eval").body
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "hyperparameter":
+            values = {word.arg: word.value for word in call.keywords}
+            values |= dict(zip(("default", "help"), call.args, strict=False))
+            factory = f"{ast.unparse(values['default_factory'])}()" if "default_factory" in values else None
+            attr.value = ast.unparse(values["default"]) if "default" in values else factory
+            attr.extra["zoo"]["help"] = help_text(values.get("help"))
+
+    def on_class_members(self, *, cls: griffe.Class, **_: Any) -> None:
+        """Make a table of a config's values, instead of a heading for each."""
+        if cls.docstring:
+            cls.docstring.value = cls.docstring.value.partition("\n\nHyperparameters:")[0]
+            helps = {
+                name: each.extra["zoo"].get("help") for name, each in cls.members.items() if each.is_attribute
+            }
+            lines = [f"    {name}: {text}" for name, text in helps.items() if text]
+            cls.docstring.value += "\n\nArgs:\n" + "\n".join(lines) if lines else ""
+
+
+def help_text(node: ast.expr | None) -> str:
+    """Return a literal text; nothing of one that is put together at run time."""
+    text = str(node.value) if isinstance(node, ast.Constant) else ""
+    return text.replace("{_target_", r"{\_target_")  # or it is italic

@@ -3,7 +3,7 @@
     make site
 
 Each algorithm gets a page: its section of docs/algorithms.md, its scores in docs/collection.md, its classes.
-Each name that `zoo` exports is on a page of the reference. CHANGELOG.md, CONTRIBUTING.md and code that pages
+Each name that `zoo` exports is on a page of the reference. CHANGELOG.md and its like, and code that pages
 link to become pages too. Links are written for the repository; here they are rewritten for the site.
 """
 
@@ -34,6 +34,8 @@ ROOT_PAGES = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "CODE_OF_CONDUCT.md": "conduct.md",
+    "SECURITY.md": "security.md",
 }
 REFERENCE = {
     "training": ("Training", ("zoo.experiment.experiment", "zoo.config", "zoo.errors")),
@@ -67,8 +69,10 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     """Add the pages that are made here."""
     pages = {f"algorithms/{name}.md": algorithm_page(name) for name in ALGORITHMS}
     pages |= {f"reference/{page}.md": reference_page(page) for page in REFERENCE}
-    for path in ("CHANGELOG.md", "CONTRIBUTING.md"):
-        pages[ROOT_PAGES[path]] = for_site((REPOSITORY / path).read_text(), path)
+    for path, page in ROOT_PAGES.items():
+        if page == "index.md":  # which docs/ has
+            continue
+        pages[page] = for_site((REPOSITORY / path).read_text(), path)
     for path in linked_code():
         pages[f"code/{path}.md"] = f"# {path}\n\n```python\n{(REPOSITORY / path).read_text()}```\n"
     for path, text in pages.items():

@@ -81,9 +81,6 @@ def packages_of(extra: str) -> list[str]:
 @functools.cache
 def distribution() -> PackageMetadata:
     """Return the metadata of the installed Zoo: its extras and requirements."""
-    from importlib.metadata import PackageNotFoundError, metadata
+    from importlib.metadata import metadata
 
-    try:
-        return metadata("zoo-rl")
-    except PackageNotFoundError:  # a checkout that was installed under its first name
-        return metadata("zoo")
+    return metadata("zoo-rl")

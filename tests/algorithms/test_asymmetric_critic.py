@@ -157,3 +157,9 @@ def test_other_spaces_and_off_policy_critics_are_refused() -> None:
     for algorithm, env in ((PPO2, "CartPole-v1"), (SAC, "Pendulum-v1"), (SAC, "CartPole-v1")):
         with pytest.raises(ZooError, match=r"policy\.critic\.observations"):
             algorithm(policy("state"), env)
+
+
+def test_first_part_of_a_tuple_can_be_hidden() -> None:
+    policy = {"net_arch": [8], "critic": {"observations": ["0"]}}
+    model = PPO2(policy, "Blackjack-v1", n_steps=16, compile=False)
+    assert model.predict((5, 3, 0))[0] == model.predict((20, 3, 0))[0]

@@ -11,7 +11,7 @@ from zoo.agents.agent_folder import FORMAT, AgentFiles
 from zoo.config.aliases import UnknownKeyError
 from zoo.config.environment_values import resolved
 from zoo.config.fields import build, variant_of
-from zoo.config.schema import ALGO_LABELS
+from zoo.config.schema import ALGO_LABELS, OLDER_POLICY
 from zoo.envs.config import EnvConfig
 from zoo.envs.normalize import Normalizer
 from zoo.envs.spaces import space_from_dict, space_to_dict
@@ -98,7 +98,7 @@ def constructor_arguments(
             arguments[option] = value
         else:
             raise UnknownKeyError(option, [*names, *CHOICES, *arguments, "n_envs"])
-    policy = {"flatten_images": True, **section_of(files, "policy")}  # as before there was a choice
+    policy = {**OLDER_POLICY, **section_of(files, "policy")}
     return {
         **arguments,
         "policy": build(PolicyConfig, policy, "policy"),

@@ -196,7 +196,10 @@ def policy_input(
         message = "predict() was called without `action_masks`, which this agent needs for valid actions"
         warnings.warn(message, ZooWarning, stacklevel=4)
     space = actor_space(model.observation_space, model.policy_config)
-    batch, is_single = _raw_batch(space, observations)
+    was_tuple = isinstance(model.observation_space, spaces.Dict) and any(
+        key[:2] in ("0", "0/") for key in model.observation_space
+    )  # before it was made flat
+    batch, is_single = _raw_batch(space, observations, was_tuple=was_tuple)
     if space is not model.observation_space:  # zeros for the critic, which actions do not depend on
         parts, n = model.observation_space.spaces, n_rows(batch)  # type: ignore[attr-defined]
         zeros = {key: np.zeros((n, *part.shape), part.dtype) for key, part in parts.items()}
@@ -218,13 +221,12 @@ def policy_input(
     return inputs, is_single
 
 
-def _raw_batch(space: spaces.Space[Any], observations: Any) -> tuple[Arrays, bool]:
+def _raw_batch(space: spaces.Space[Any], observations: Any, *, was_tuple: bool) -> tuple[Arrays, bool]:
     """Return raw observations as a batch (n, …), and whether they were of one environment."""
     if isinstance(observations, tuple) and len(observations) == 2 and isinstance(observations[1], dict):
         raise ZooError("these are observations and infos of reset(); predict takes the first of both")
     by_name: dict[str, tuple[spaces.Space[Any], Any]] = {"observations": (space, observations)}
     if isinstance(space, spaces.Dict):
-        was_tuple = any(key[:2] in ("0", "0/") for key in space)  # before it was made flat
         if was_tuple or isinstance(observations, Mapping):
             observations = dict(flat_parts(space, observations))
         if not isinstance(observations, Mapping) or space.spaces.keys() - observations.keys():

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import torch
 from gymnasium import spaces
 from torch import Tensor
 
@@ -19,7 +18,7 @@ from zoo.algorithms.sac import SAC, SACConfig, SACPolicy
 from zoo.config.fields import with_defaults
 from zoo.errors import ZooError
 from zoo.optim.optimizers import FunctionalModule
-from zoo.optim.update_runner import State
+from zoo.optim.update_runner import State, joined
 from zoo.policies.config import PolicyConfig
 
 
@@ -84,10 +83,3 @@ class CrossQ(SAC):
 
     def _move_targets(self, state: State, batch: ReplayBatch) -> State:
         return state
-
-
-def joined(first: Any, second: Any) -> Any:
-    """Return the rows of two batches, one after the other: tensors, or dictionaries of them."""
-    if isinstance(first, Tensor):
-        return torch.cat([first, second])
-    return {name: joined(part, second[name]) for name, part in first.items()}

@@ -220,11 +220,16 @@ class OnPolicyAlgorithm(Algorithm):
             specs["values"] = ArraySpec((), np.float32)
             if self.uses_old_log_prob:
                 specs["log_prob"] = ArraySpec((), np.float32)
-        if self.reward_model is not None:
-            raw = observation_spec(self.observation_space)
-            specs |= {EARNED: ArraySpec((), np.float32)} | ({} if self.normalizer is None else {RAW: raw})
-            specs |= {FOLLOWING: raw} if self.reward_model.uses_next_observations else {}
+        raw, model = observation_spec(self.observation_space), self.reward_model
+        specs |= {RAW: raw} if self._keeps_raw and self.normalizer is not None else {}
+        specs |= {EARNED: ArraySpec((), np.float32)} if model is not None else {}
+        specs |= {FOLLOWING: raw} if model is not None and model.uses_next_observations else {}
         return specs
+
+    @property
+    def _keeps_raw(self) -> bool:
+        """Whether observations are stored before normalisation, too."""
+        return self.reward_model is not None or getattr(self.config, "symmetry", None) is not None
 
     def _make_buffer(self) -> None:
         self.recurrent = RecurrentState(self.acting.initial_state(self.n_envs))
@@ -281,9 +286,11 @@ class OnPolicyAlgorithm(Algorithm):
     def _store(self, transition: Transition) -> None:
         buffer, rewards, normalizer = self.buffer, transition.rewards, self.normalizer
         sizes = buffer.sizes.copy()
+        if self._keeps_raw:
+            transition.columns[RAW] = transition.observations
         if self.reward_model is not None:
             following = transition.following()["next_observations"]
-            transition.columns |= {RAW: transition.observations, FOLLOWING: following, EARNED: rewards}
+            transition.columns |= {FOLLOWING: following, EARNED: rewards}
         buffer.add(transition, rewards if normalizer is None else normalizer.normalize_rewards(rewards))
         is_cut = transition.truncated
         if transition.stepped is not None:  # the steps to come of an environment that is full don't count

@@ -192,17 +192,17 @@ class PPO2(OnPolicyAlgorithm):
         batch: RolloutBatch = transform(lambda column: column[rows], shared["rollout"])
         if config.normalize_advantage and self.standardizes_minibatches:
             batch["advantages"] = standardized(batch["advantages"])
-        own, symmetry_loss = batch, None  # the rollout's steps, before mirrored ones
+        unmirrored, symmetry_loss = batch, None
         if self.mirror is not None:
             batch = self.mirror.doubled(batch)
         parameters, values, _ = policy(batch, batch.get("states"))
         learning_rate, n = shared.get("learning_rate"), len(rows)
         metrics: dict[str, Tensor] = {}
         if self.mirror is not None and not self.mirror.is_augmenting:
-            symmetry_loss = self.mirror.loss(own, parameters)
-            batch, parameters, values = own, parameters[:n], values[:n]
+            symmetry_loss = self.mirror.loss(unmirrored, parameters)
+            batch, parameters, values = unmirrored, parameters[:n], values[:n]
         if config.desired_kl is not None:
-            kl = average(self.policy.head.kl(own["parameters"], parameters.detach()[:n]).mean())
+            kl = average(self.policy.head.kl(unmirrored["parameters"], parameters.detach()[:n]).mean())
             learning_rate = adapted(state["learning_rate"], kl, config.desired_kl, extras["is_first"])
             state = state.replaced({"learning_rate": learning_rate})
             metrics |= {"kl": kl, "learning_rate": learning_rate.clone()}

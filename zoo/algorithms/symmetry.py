@@ -11,15 +11,14 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-import torch
 from torch import Tensor
 
-from zoo.algorithms.on_policy import RolloutBatch
+from zoo.algorithms.on_policy import RAW, RolloutBatch
 from zoo.config.fields import build, hyperparameter
 from zoo.config.user_files import named_class, own_object
 from zoo.envs.spaces import describe
 from zoo.errors import ZooError
-from zoo.optim.update_runner import tree_map, tree_signature
+from zoo.optim.update_runner import joined, tree_map, tree_signature
 from zoo.policies.distributions import Gaussian
 
 if TYPE_CHECKING:
@@ -64,32 +63,32 @@ class Symmetry:
 
     def mirrored(self, rollout: RolloutBatch) -> dict[str, Any]:
         """Return a rollout's mirrored ``observations``, as the policy reads them, and ``actions``."""
-        agent, observations = self.agent, rollout["observations"]
+        agent = self.agent
         if agent.normalizer is None:
-            return self._mirror(observations, rollout["actions"])
-        arrays = agent.normalizer.unnormalize_obs(to_arrays(observations))
-        mirrored = self._mirror(agent._tensors(arrays), rollout["actions"])
-        arrays = agent.normalizer.normalize_observations(to_arrays(mirrored["observations"]))
-        return {**mirrored, "observations": agent._tensors(arrays)}
+            return self._mirror(rollout["observations"], rollout["actions"])
+        raw = agent._tensors(agent.buffer.rows()[RAW])
+        mirrored = self._mirror(raw, rollout["actions"])
+        arrays = tree_map(lambda tensor: tensor.cpu().numpy(), mirrored["observations"])
+        return {**mirrored, "observations": agent._tensors(agent.normalizer.normalize_observations(arrays))}
 
     def _mirror(self, observations: Any, actions: Any) -> dict[str, Any]:
-        given = {"observations": observations, "actions": actions}
+        pair = {"observations": observations, "actions": actions}
         result = self.function(observations, actions)
         try:
-            mirrored = dict(zip(given, result, strict=True))
+            mirrored = dict(zip(pair, result, strict=True))
             shapes = tree_signature(mirrored)
         except (TypeError, ValueError):
             shapes = None
-        if shapes != (expected := tree_signature(given)):
+        if shapes != (expected := tree_signature(pair)):
             raise ZooError(f"`{WHERE}`: {self.target} returned {shapes}; expected tensors like {expected}")
         return mirrored
 
     def doubled(self, batch: RolloutBatch) -> RolloutBatch:
         """Return a batch with its mirrored steps behind its own."""
         mirrored = batch["mirrored"]
-        own = {name: column for name, column in batch.items() if name != "mirrored"}
+        columns = {name: column for name, column in batch.items() if name != "mirrored"}
         return cast(
-            RolloutBatch, {name: joined(part, mirrored.get(name, part)) for name, part in own.items()}
+            RolloutBatch, {name: joined(part, mirrored.get(name, part)) for name, part in columns.items()}
         )
 
     def loss(self, batch: RolloutBatch, parameters: Tensor) -> Tensor:
@@ -97,15 +96,3 @@ class Symmetry:
         means, of_mirrored = parameters[..., : self.agent.policy.head.noise_size].chunk(2)
         _, mirrored_means = self.function(batch["observations"], means.detach())
         return (of_mirrored - mirrored_means).square().mean()
-
-
-def to_arrays(observations: Any) -> Any:
-    """Return tensors as arrays in memory."""
-    return tree_map(lambda tensor: tensor.cpu().numpy(), observations)
-
-
-def joined(first: Any, second: Any) -> Any:
-    """Return rows of two trees of the same structure behind each other."""
-    if isinstance(first, dict):
-        return {key: joined(part, second[key]) for key, part in first.items()}
-    return torch.cat([first, second])

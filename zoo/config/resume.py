@@ -10,7 +10,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, flag_override
 
 from zoo.config.overrides import quoted
-from zoo.config.schema import preset_or_name
+from zoo.config.schema import OLDER_POLICY, preset_or_name
 from zoo.config.sections import SECTIONS
 from zoo.core.plain_data import parse_own_yaml, value_at
 from zoo.core.printing import one_line
@@ -55,7 +55,7 @@ class ResumedRun:
         with flag_override(config, ["struct", "readonly"], [False, False]):
             for key, value in self.config.items():
                 if key not in FREE and key in (*config, *SECTIONS) and key != "hydra":
-                    config[key] = value
+                    config[key] = {**OLDER_POLICY, **value} if key == "policy" else value
             for override in self.typed:
                 if override.key_or_group in CHECKPOINTS:
                     OmegaConf.update(config, override.key_or_group, override.value())

@@ -395,6 +395,9 @@ SETTINGS: dict[str, type[Any]] = {
 ALGO_LABELS = ("name", "preset")
 """Keys of the section ``algo`` beside hyperparameters: the algorithm, and its preset if any."""
 
+OLDER_POLICY = {"flatten_images": True}
+"""Fields of policies without a value for them, which were saved before there was a choice."""
+
 PRESET = re.compile(r"\w[\w.+-]{0,99}")
 """Names that a preset can have: it names a file, and folders."""
 

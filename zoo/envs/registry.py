@@ -44,7 +44,7 @@ INSTALLS = {
     "gymnasium.envs.toy_text": "pip install pygame",
     "gymnasium_robotics": install_command("robotics"),
     "highway_env": install_command("robotics"),
-    "minatar": "pip install minatar",
+    "minatar": install_command("minatar"),
     "minigrid": install_command("minigrid"),
     "miniworld": "pip install miniworld",
     "panda_gym": install_command("robotics"),
@@ -84,9 +84,8 @@ def resolve(env_id: str) -> EnvSpec:
         importlib.import_module(package)
         if package == "minatar":
             importlib.import_module("minatar.gym").register_envs()
-            for spec in gym.registry.values():
-                if spec.namespace == "MinAtar":
-                    spec.max_episode_steps = MINATAR_STEPS
+    if package == "minatar" and name in gym.registry and gym.registry[name].max_episode_steps is None:
+        gym.registry[name].max_episode_steps = MINATAR_STEPS
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

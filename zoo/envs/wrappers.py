@@ -140,7 +140,7 @@ class MiniGridObservation(gym.ObservationWrapper):
             parts["mission"] = spaces.MultiDiscrete([len(group) for group in words])
         *sides, n_channels = parts["image"].shape
         is_drawn = any(type(layer).__name__.startswith("RGBImg") for layer in layers(env))
-        self._has_cells = n_channels == 3 and not is_drawn
+        self._has_cells = n_channels == 3 and parts["image"].dtype == np.uint8 and not is_drawn
         if self._has_cells:
             parts["image"] = spaces.Box(0, 1, (*sides, sum(CELL_CODES)), np.uint8)
         self._keys, self.observation_space = list(parts), spaces.Dict(parts)

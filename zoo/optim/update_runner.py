@@ -132,6 +132,13 @@ def tree_leaves(tree: Tree) -> list[Tensor]:
     return [leaf for part in parts for leaf in tree_leaves(part)]
 
 
+def joined(first: Any, second: Any) -> Any:
+    """Return the rows of two batches, one after the other: tensors, or dictionaries of them."""
+    if isinstance(first, Tensor):
+        return torch.cat([first, second])
+    return {name: joined(part, second[name]) for name, part in first.items()}
+
+
 def tree_map(function: Callable[[Tensor], Any], tree: Tree) -> Tree:
     """Apply the function to each tensor of the tree."""
     if isinstance(tree, Tensor):

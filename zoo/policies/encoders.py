@@ -67,12 +67,12 @@ class NatureCnn(nn.Module):
 
     convolutions: tuple[tuple[int, int, int], ...] = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
     """Filters, kernel and stride of each."""
-    usual_width = 512
+    default_width = 512
 
     def __init__(self, space: Space, config: PolicyConfig, *, ortho_init: bool) -> None:
         super().__init__()
         assert isinstance(space, spaces.Box)
-        self.precision, self.features_dim = config.precision, config.features_dim or self.usual_width
+        self.precision, self.features_dim = config.precision, config.features_dim or self.default_width
         self.channels_first, self.reads_image = channels_first(space.shape), is_image(space)
         channels, height, width = map(int, space.shape if self.channels_first else np.roll(space.shape, 1))
         convolutions = []
@@ -109,7 +109,7 @@ class SmallCnn(NatureCnn):
     """
 
     convolutions = ((16, KERNEL, 1),)
-    usual_width = 128
+    default_width = 128
 
 
 class DictEncoder(nn.Module):

@@ -170,9 +170,7 @@ class ImplicitQuantileNetwork(QNetwork):
         i = torch.arange(1, self.n_cosines + 1, dtype=fractions.dtype, device=fractions.device)
         return torch.relu(self.embedding(torch.cos(math.pi * fractions[..., None] * i)))
 
-    def action_values(self, estimates: Tensor) -> Tensor:
-        """Return the means of the quantiles (…, actions)."""
-        return estimates.mean(-2)
+    action_values = QuantileNetwork.action_values
 
 
 def midpoints(n: int, like: Tensor) -> Tensor:

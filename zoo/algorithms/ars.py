@@ -221,10 +221,8 @@ class ARS(Algorithm):
         return self._has_hidden_layers() if squashes is None else squashes
 
     def _has_hidden_layers(self) -> bool:
-        return self.policy_config.encoder in ("cnn", "small_cnn") or self.policy_config.net_arch not in (
-            [],
-            {"pi": []},
-        )
+        has_cnn = self.policy_config.encoder in ("cnn", "small_cnn")
+        return has_cnn or self.policy_config.net_arch not in ([], {"pi": []})
 
     def _make_state(self) -> State:
         self.parameters = Parameters("policy", self.policy)

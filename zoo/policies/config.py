@@ -50,8 +50,8 @@ class CriticConfig(ActorConfig):
     )
     observations: list[str] | None = hyperparameter(
         None,
-        "keys of a dictionary observation that only the critic reads, beside all others; the actor acts"
-        " without them (on-policy)",
+        "keys of a dictionary observation that only the critic reads, beside all others, by an encoder of"
+        " its own; the actor acts without them (on-policy)",
     )
 
 

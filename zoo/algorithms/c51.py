@@ -20,7 +20,7 @@ from torch import Tensor
 from zoo.algorithms.categorical import Categorical, CategoricalConfig, distribution_of
 from zoo.algorithms.dqn import DQN, DQNConfig
 from zoo.algorithms.off_policy import ReplayBatch
-from zoo.algorithms.search_space import NET_ARCHS, choices, searched
+from zoo.algorithms.search_space import NET_ARCHS, choices, ranges, searched
 from zoo.config.fields import with_defaults
 from zoo.errors import ZooError
 from zoo.policies.distributions import gather
@@ -121,7 +121,12 @@ class Rainbow(C51):
 
     of_preset = "rainbow"
     config_class = RainbowConfig
-    search_space = searched(C51.search_space, policy=choices(net_arch={**NET_ARCHS, "pair": [128, 128]}))
+    search_space = searched(
+        C51.search_space,
+        {"exploration_fraction": None, "exploration_final_eps": None},  # noise explores
+        ranges("log", noisy_std=(0.1, 1.0)),
+        policy=choices(net_arch={**NET_ARCHS, "pair": [128, 128]}),
+    )
     usual_replay: ClassVar[dict[str, Any]] = {"n_step": 3, "prioritized": {"alpha": 0.5}}
 
     def _adam_eps(self) -> float:

@@ -370,7 +370,9 @@ class RslRlPPO(PPO2):
 
     of_preset = "rsl_rl"
     config_class = RslRlPPOConfig
-    search_space = searched(PPO2.search_space, ranges("log", learning_rate=(1e-4, 1e-2)))
+    search_space = searched(
+        PPO2.search_space, ranges("log", learning_rate=(1e-4, 1e-2), desired_kl=(0.003, 0.03))
+    )
     standardizes_minibatches = False
 
 

@@ -39,11 +39,11 @@ def choices(**values: Any) -> dict[str, Any]:
 
 
 def searched(base: Mapping[str, Any], *dimensions: Mapping[str, Any], **sections: Any) -> dict[str, Any]:
-    """Return ``base`` with these dimensions of ``algo``, and with other sections."""
+    """Return ``base`` with these dimensions of ``algo``, without those that are None, with other sections."""
     of_algo = dict(base["algo"])
     for added in dimensions:
         of_algo |= added
-    return {**base, "algo": of_algo, **sections}
+    return {**base, "algo": {name: each for name, each in of_algo.items() if each}, **sections}
 
 
 NET_ARCHS = {"default": None, "small": [64, 64], "medium": [256, 256]}

@@ -262,11 +262,15 @@ def test_fractions_are_drawn_anew_for_each_transition() -> None:
         assert 0 <= every.min() < 0.1 < 0.9 < every.max() < 1
 
 
-PLANTED = (
-    *("levels", "first cosine", "added", "no relu", "target fractions", "deciding fractions"),
-    *("mean of quantiles", "places of targets", "epsilon"),
-)
-"""Errors of `slow_updates`, each of which has to be seen."""
+PLANTED = {
+    "plain": (
+        *("levels", "first cosine", "added", "no relu", "target fractions", "deciding fractions"),
+        *("mean of quantiles", "places of targets", "epsilon", "no masks"),
+    ),
+    "double": ("deciding network", "no advantages' mean", "no masks"),
+    "munchausen": ("no bonus", "no floor", "no entropy", "no masks", "log policy of quantiles"),
+}
+"""Errors of `slow_updates` by the parts that have them, each of which has to be seen."""
 PARTS = {"plain": {}, "double": {"double": True, "dueling": True}, "munchausen": {"munchausen": {"tau": 0.5}}}
 UPDATES, RATE = 12, 2.0**-7
 
@@ -321,7 +325,7 @@ def slow_values(layers: dict[str, Tensor], observation: Tensor, fraction: Any, p
     values = linear("advantages.2", linear("advantages.0", features).relu())
     if "state_value.0.weight" in layers:
         state_value = linear("state_value.2", linear("state_value.0", features).relu())
-        values = state_value + values - values.mean()
+        values = state_value + values - (0 if planted == "no advantages' mean" else values.mean())
     return values
 
 
@@ -335,22 +339,26 @@ def slow_targets(model: Any, online: Any, target: Any, row: dict[str, Tensor], p
 
     fractions = [0.25, 0.75] if planted == "target fractions" else row["target_fractions"]
     following = row["next_observations"]
-    allowed = np.flatnonzero(row["next_action_masks"].numpy()).tolist()
+    allowed = list(range(6)) if planted == "no masks" else np.flatnonzero(row["next_action_masks"]).tolist()
     discount = row["discounts"] * (1 - row["terminated"])
     quantiles = [slow_values(target, following, fraction, planted) for fraction in fractions]
     deciding = fractions if planted == "deciding fractions" else middles
-    decided = mean(online if config.double else target, following, deciding)
+    decides = online if config.double and planted != "deciding network" else target
+    decided = mean(decides, following, deciding)
     if config.munchausen is None:
         best = max(allowed, key=lambda a: decided[a].item())
         return [row["rewards"] + discount * values[best] for values in quantiles]
     now = np.flatnonzero(row["action_masks"].numpy()).tolist()
     log_pi = log_policy(mean(target, row["observations"])[now].numpy(), 0.5)[now.index(int(row["actions"]))]
-    reward = row["rewards"] + 0.9 * max(0.5 * log_pi, -1.0)
-    log_pis = log_policy(decided[allowed].numpy(), 0.5)
-    soft = [
-        sum(math.exp(lp) * (values[a] - 0.5 * lp) for lp, a in zip(log_pis, allowed, strict=True))
-        for values in quantiles
-    ]
+    bonus = 0.5 * log_pi if planted == "no floor" else max(0.5 * log_pi, -1.0)
+    reward = row["rewards"] + (0.0 if planted == "no bonus" else 0.9) * bonus
+    entropy = 0.0 if planted == "no entropy" else 0.5
+    soft = []
+    for values in quantiles:
+        deciding = values if planted == "log policy of quantiles" else decided
+        log_pis = log_policy(deciding[allowed].numpy(), 0.5)
+        parts = zip(log_pis, allowed, strict=True)
+        soft.append(sum(math.exp(log_pi) * (values[a] - entropy * log_pi) for log_pi, a in parts))
     return [reward + discount * value for value in soft]
 
 
@@ -414,9 +422,9 @@ def test_implicit_updates_against_loops(parts: str) -> None:
     assert parted(parts) < 1e-9
 
 
-@pytest.mark.parametrize("planted", PLANTED)
-def test_loops_with_an_error_part(planted: str) -> None:
-    assert parted("plain", planted) > 1e-4
+@pytest.mark.parametrize(("parts", "planted"), [(part, each) for part in PLANTED for each in PLANTED[part]])
+def test_loops_with_an_error_part(parts: str, planted: str) -> None:
+    assert parted(parts, planted) > 1e-4
 
 
 # -- noisy layers --------------------------------------------------------------------------------------

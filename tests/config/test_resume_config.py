@@ -36,6 +36,15 @@ def test_resume_ignores_new_tuned_file(saved: DictConfig) -> None:
     assert resumed == saved
 
 
+def test_run_begun_before_pictures_could_stay_flat_has_them_flattened(saved: DictConfig) -> None:
+    old = OmegaConf.to_container(saved)
+    assert isinstance(old, dict)
+    del old["policy"]["flatten_images"]
+    Path(RUN, "config.yaml").write_text(yaml.safe_dump(old))
+    assert zoo.compose("train", [f"resume={RUN}"]).policy.flatten_images is True
+    assert zoo.compose("train", ["algo=ppo", "env=CartPole-v1"]).policy.flatten_images is False
+
+
 @pytest.mark.parametrize(
     "override", ["policy=MlpPolicy", "n_timesteps=1e5", "seed=3", "algo.gamma=0.5", "env.kwargs.gravity=20"]
 )

@@ -60,8 +60,9 @@ def same(first: dict[str, Any], second: dict[str, Any]) -> bool:
     ("n_timesteps", "line"),
     [
         (640, ""),
-        (520, "zoo: trains 576 steps, not 520: rollouts of 64 (n_steps × n_envs) are never split\n"),
-        (50, "not 50: rollouts of 64 (n_steps × n_envs) are never split; evaluations: 1, not 2\n"),
+        (520, "zoo: rollouts of 64 (n_steps × n_envs) are never split: trains 576 steps, not 520\n"),
+        (50, "are never split: trains 64 steps, not 50; evaluations: 1, not 2\n"),
+        (64, "are never split: evaluations: 1, not 2\n"),
     ],
 )
 def test_run_tells_its_whole_rollouts(

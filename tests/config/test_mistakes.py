@@ -122,6 +122,9 @@ MISTAKES = {
     "train --algorithm a2c": "there is no flag --algorithm; settings have no dashes",
     # Command lines of others; docs/coming-from-stable-baselines.md has more.
     "train --algo a2c": "here: zoo train algo=a2c\n",
+    f"train {CARTPOLE} n_steps=64": "`algo.n_steps`",
+    "train algo=dqn env=CartPole-v1 n_steps=3": "`replay.n_step`",
+    f"train {CARTPOLE} algo.total_steps=64": "`n_timesteps`",
     f"train {CARTPOLE} env_kwargs=g:9.8": "env=CartPole-v1 env.kwargs.g=9.8\n",
     f"train {CARTPOLE} optimize=true": "here: zoo tune algo=ppo2 env=CartPole-v1\n",
     f"enjoy {CARTPOLE} exp_id=3": "agent=runs/ALGO/ENV/RUN",

@@ -80,7 +80,7 @@ class UnknownKeyError(ZooError):
         for name in (within, _last(place)):
             if name and name.partition(".")[0] in self.known and (self.section or top not in self.known):
                 return f": it is `{self._path_of(name)}{self.rest}` here"
-        is_here = top != "algo" and place != self.path if self.section else top in self.known
+        is_here = top != "algo" and place != self.path if self.section else top in {*self.known} - {"replay"}
         if top == "replay" and self.known and not {"buffer_size", "replay"} & set(self.known):
             is_here = False  # an algorithm that does not replay
         return f": it is `{place}{self.rest}` here" if place and is_here else ""

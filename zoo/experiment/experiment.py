@@ -227,9 +227,10 @@ class Experiment:
         n_rollouts = math.ceil(steps / (rollout or 1))
         every = self._evaluation.every if self._evaluation is not None else steps
         if steps and rollout and (n_rollouts * rollout > 1.01 * steps or rollout > every):
-            less = f"; evaluations: {n_rollouts}, not {steps // every}" if rollout > every else ""
-            total = f"trains {n_rollouts * rollout:,} steps, not {steps:,}"
-            logger.info(f"{total}: rollouts of {rollout:,} (n_steps × n_envs) are never split{less}")
+            total = n_rollouts * rollout
+            told = [f"trains {total:,} steps, not {steps:,}"] if total > steps else []
+            told += [f"evaluations: {n_rollouts}, not {steps // every}"] if rollout > every else []
+            logger.info(f"rollouts of {rollout:,} (n_steps × n_envs) are never split: {'; '.join(told)}")
 
     def evaluate(self) -> None:
         """Evaluate the agent as it is now, unless that is switched off or the last evaluation was of it.

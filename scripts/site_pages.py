@@ -214,6 +214,7 @@ def with_mathml(formula: re.Match[str]) -> str:
     text = mathml(source, display="block" if block else "inline") if source else "\\"
     if "\\" in text:
         raise PluginError(f"{formula[0]!r} is no formula that latex2mathml knows")
+    text = re.sub("<msup>(<mi>.</mi>)<mi>(&#x02032;)</mi></msup>", r"<mrow>\1<mo>\2</mo></mrow>", text)
     text = re.sub("<mi>log</mi>(?!<mo stretchy)", '<mi>log</mi><mspace width="0.2em"/>', text)
     return text if block else f"<span>{text}</span>"  # not the first of a line, which is a block
 

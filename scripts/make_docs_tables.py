@@ -5,10 +5,11 @@
 
 A table stands between two comments in a Markdown file, `<!-- fields: MODULE:DATACLASS -->`,
 `<!-- algorithms -->`, `<!-- presets -->`, `<!-- old names -->`, `<!-- scores -->`, `<!-- collection -->` or
-`<!-- speed: NAME -->`, and `<!-- end -->`. Scores and speed come from docs/measured/, where
-`train_collection.py` and `compare_speed.py` wrote them, and from the cards in trained_agents/. Algorithms,
-presets and search spaces in conf/ come from the classes of zoo/algorithms/ and zoo/imitation/, policies from
-zoo/policies/config.py. With `--check` nothing is written; the exit status is 1 if a file is not current.
+`<!-- speed: NAME -->`, and `<!-- end -->`. A mean return stands in a line between `<!-- score: ALGO/ENV -->`
+and `<!-- end -->`. Scores and speed come from docs/measured/, where `train_collection.py` and
+`compare_speed.py` wrote them, and from the cards in trained_agents/. Algorithms, presets and search spaces in
+conf/ come from the classes of zoo/algorithms/ and zoo/imitation/, policies from zoo/policies/config.py.
+With `--check` nothing is written; the exit status is 1 if a file is not current.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ TABLE = re.compile(
     r"(?:: (?P<path>[\w.:]+))? -->\n.*?<!-- end -->",
     re.DOTALL,
 )
+SCORE = re.compile(r"<!-- score: (?P<algo>\w+)/(?P<env>\S+) -->.*?<!-- end -->")
 IN_README = (
     *("ppo2/CartPole-v1", "a2c/Acrobot-v1", "ppo2/PongNoFrameskip-v4", "sac/Pendulum-v1"),
     *("dqn/LunarLander-v3", "ppo2/HalfCheetah-v5", "recurrent_ppo/CartPoleNoVel-v1"),
@@ -286,7 +288,14 @@ def with_current_tables(text: str) -> str:
         opening = found[0].split("\n", 1)[0]
         return f"{opening}\n\n{table_of(found['what'], found['path'])}\n\n<!-- end -->"
 
-    return TABLE.sub(replaced, text)
+    return SCORE.sub(score_in_line, TABLE.sub(replaced, text))
+
+
+def score_in_line(found: re.Match[str]) -> str:
+    """Return the mean return over seeds, and the steps of one, between comments; ¹ marks a single seed."""
+    seeds = scores()[found["algo"], found["env"]]
+    number = suite_cell([float(seed["mean_return"]) for seed in seeds], None)
+    return f"<!-- score: {found['algo']}/{found['env']} -->{number} ({steps_of(seeds)} steps)<!-- end -->"
 
 
 def table_of(what: str, path: str | None) -> str:

@@ -3,6 +3,7 @@
     make site
 
 Each algorithm gets a page: its section of docs/algorithms.md, its scores in docs/collection.md, its classes.
+A line "In the code: `NAME` in [FILE](../FILE)." gets the source of what it names, formulas become MathML.
 Each name that `zoo` exports is on a page of the reference. CHANGELOG.md and its like, and code that pages
 link to become pages too. Links are written for the repository; here they are rewritten for the site.
 """
@@ -16,9 +17,11 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from posixpath import dirname, join, normpath, relpath
+from textwrap import dedent
 from typing import Any
 
 import griffe
+from latex2mathml.converter import convert as mathml
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
@@ -48,6 +51,11 @@ REFERENCE = {
 }
 """Pages of the reference: title and modules. A name is on the first page that has its module."""
 
+FORMULA = re.compile(r"^\$\$(?:\n(.+?)\n\$\$$)?|\$`([^`\n]+)`\$", flags=re.M | re.S)
+"""A formula in LaTeX: on lines of its own between lines of $$, or in a line between $` and `$."""
+
+CODE = re.compile(r"^In the code:(?: .+ in \[([\w/]+\.py)\]\(.+\)\.$)?", flags=re.M)
+
 as_anchor = slugify(case="lower")
 
 
@@ -74,7 +82,8 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
             continue
         pages[page] = for_site((REPOSITORY / path).read_text(), path)
     for path in linked_code():
-        pages[f"code/{path}.md"] = f"# {path}\n\n```python\n{(REPOSITORY / path).read_text()}```\n"
+        code = fenced((REPOSITORY / path).read_text(), ' linenums="1"')
+        pages[f"code/{path}.md"] = f"---\nsearch: {{exclude: true}}\n---\n\n# {path}\n\n{code}\n"
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
 
@@ -182,8 +191,9 @@ def table(rows: list[dict[str, str]]) -> str:
 
 
 def for_site(markdown: str, source: str, page: str | None = None) -> str:
-    """Rewrite the links of a file of the repository, or of a part of it, for a page of the site."""
+    """Rewrite links, formulas and lines that name code, of a file of the repository or a part of it."""
     start = dirname(page or place_on_site(source)[0])
+    markdown = FORMULA.sub(with_mathml, markdown)
 
     def link(match: re.Match[str]) -> str:
         label, path, anchor = match[1], match[2], match[3] or ""
@@ -193,7 +203,56 @@ def for_site(markdown: str, source: str, page: str | None = None) -> str:
         place, anchor = place_on_site(target, anchor)
         return f"[{label}]({relpath(place, start or '.')}{anchor})"
 
-    return re.sub(r"\[([^][]*(?:\[[^][]*\][^][]*)*)\]\((?!\w+:)([^)#\s]*)(#[^)]*)?\)", link, markdown)
+    markdown = re.sub(r"\[([^][]*(?:\[[^][]*\][^][]*)*)\]\((?!\w+:)([^)#\s]*)(#[^)]*)?\)", link, markdown)
+    return CODE.sub(lambda line: with_code(line, start or "."), markdown)
+
+
+def with_mathml(formula: re.Match[str]) -> str:
+    """Return a formula as MathML, which browsers draw without a script."""
+    block, inline = formula.groups()
+    source = block or inline
+    text = mathml(source, display="block" if block else "inline") if source else "\\"
+    if "\\" in text:
+        raise PluginError(f"{formula[0]!r} is no formula that latex2mathml knows")
+    text = re.sub("<msup>(<mi>.</mi>)<mi>(&#x02032;)</mi></msup>", r"<mrow>\1<mo>\2</mo></mrow>", text)
+    text = re.sub("<mi>log</mi>(?!<mo stretchy)", '<mi>log</mi><mspace width="0.2em"/>', text)
+    return text if block else f"<span>{text}</span>"  # not the first of a line, which is a block
+
+
+def with_code(line: re.Match[str], start: str) -> str:
+    """Return a line that names functions of a file, with links to their lines, and their source."""
+    sources = []
+
+    def link(name: re.Match[str]) -> str:
+        number, source = source_of(str(line[1]), name[1])
+        sources.append(source)
+        return f'<a href="{relpath(f"code/{line[1]}.html", start)}#__codelineno-0-{number}">{name[0]}</a>'
+
+    if line[1] is None:
+        raise PluginError(f"{line[0]!r}: expected In the code: `NAME` and `NAME` in [FILE](../FILE).")
+    text = re.sub(r"`([\w.]+)`", link, line[0])
+    code = "\n\n".join(sources)
+    return f"{text}\n\n{fenced(code)}"
+
+
+def source_of(path: str, name: str) -> tuple[int, str]:
+    """Return the first line's number, and the text without docstring, of a function or class in a file."""
+    text = (REPOSITORY / path).read_text()
+    node: Any = ast.parse(text)
+    for part in name.split("."):
+        nodes = [each for each in node.body if getattr(each, "name", None) == part]
+        if not nodes:
+            raise PluginError(f"{ALL_ALGORITHMS} shows {name}, which is not in {path}: name what replaced it")
+        node = nodes[0]
+    lines = text.splitlines()[node.lineno - 1 : node.end_lineno]
+    if ast.get_docstring(node) is not None:
+        docstring = node.body[0]
+        del lines[docstring.lineno - node.lineno : docstring.end_lineno - node.lineno + 1]
+    return node.lineno, dedent("\n".join(lines))
+
+
+def fenced(source: str, options: str = "") -> str:
+    return f"```python{options}\n{source.rstrip()}\n```"
 
 
 def place_on_site(path: str, anchor: str = "") -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import http.server
+import importlib
 import re
 import resource
 import shutil
@@ -25,6 +26,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = (
     *("index", "getting-started", "algorithms", "algorithms/ppo2", "reference/algorithm"),
     "coming-from-stable-baselines",
+    "which-algorithm",
 )
 MEGABYTES = 1_000_000
 FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "link": "href"}
@@ -134,6 +136,61 @@ def test_algorithms_have_pages_with_their_values_and_scores(site: Path) -> None:
     assert [name for name, text in texts.items() if 'id="hyperparameters"' not in text] == []
     assert "CartPole-v1</a></td>" in texts["ppo2"]
     assert "ppo2" not in Page(site / "algorithms.html").anchors
+
+
+@pytest.fixture
+def site_pages(monkeypatch: pytest.MonkeyPatch) -> Any:
+    pytest.importorskip("mkdocs")
+    monkeypatch.syspath_prepend(REPOSITORY / "scripts")
+    return importlib.import_module("site_pages")
+
+
+def missing_of_formulas(pages: dict[str, str]) -> list[str]:
+    """Return what algorithms' pages, in Markdown, lack of formula and code, and code that is too long."""
+    missing = []
+    for name, page in pages.items():
+        excerpts = re.findall(r"^In the code: <a .*\n\n```python\n(.*?)```$", page, flags=re.M | re.S)
+        has = {"formula": '<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">' in page}
+        has |= {"code": bool(excerpts), "use": "**When to use it.**" in page}
+        has |= {"short code": all(excerpt.count("\n") <= 30 for excerpt in excerpts)}
+        has |= {"no TeX": not re.search(r"\$\$|\$`|\\frac|In the code: `", page)}
+        missing += [f"{name}: {part}" for part, is_there in has.items() if not is_there]
+    return missing
+
+
+def test_algorithms_have_formulas_beside_their_code(site_pages: Any) -> None:
+    pages = {name: site_pages.algorithm_page(name) for name in ALGORITHMS}
+    assert missing_of_formulas(pages) == []
+    assert "return -torch.minimum(advantages * ratio, advantages * clipped).mean()" in pages["ppo2"]
+    assert "equation 7 of the paper" not in pages["ppo2"]  # docstrings are left out
+    planted = {"a": re.sub("<math.*?</math>", "", pages["a2c"]), "b": pages["bc"].replace("```python", "```")}
+    assert missing_of_formulas(planted) == ["a: formula", "b: code"]
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("In the code: `PPO2.no_loss` in [zoo/algorithms/ppo.py](../zoo/algorithms/ppo.py).", "no_loss"),
+        ("In the code: `PPO2.policy_loss`", "expected"),
+        ("$$\n\\fracc{1}{2}\n$$", "fracc"),
+        ("$$ x $$", "formula"),
+    ],
+)
+def test_site_refuses_wrong_code_and_formulas(line: str, named: str, site_pages: Any) -> None:
+    with pytest.raises(site_pages.PluginError, match=named):
+        site_pages.for_site(line, "docs/algorithms.md")
+
+
+def test_code_link_leads_to_its_line(site: Path) -> None:
+    page = (site / "algorithms" / "ppo2.html").read_text()
+    link = re.search(r'href="\.\./(code/[^"]+)#(__codelineno-0-(\d+))"><code>PPO2.policy_loss<', page)
+    assert link is not None
+    place, anchor, number = link.groups()
+    line = (REPOSITORY / "zoo/algorithms/ppo.py").read_text().splitlines()[int(number) - 1]
+    assert line.strip().startswith("def policy_loss")
+    assert anchor in Page(site / place).anchors
+    assert "<math" in page
+    assert "&lt;math" not in page
 
 
 @pytest.fixture(scope="module")

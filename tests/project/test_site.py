@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import http.server
 import re
@@ -24,7 +25,7 @@ from zoo.algorithms.registry import ALGORITHMS
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = (
     *("index", "getting-started", "algorithms", "algorithms/ppo2", "reference/algorithm"),
-    "coming-from-stable-baselines",
+    *("coming-from-stable-baselines", "gallery"),
 )
 MEGABYTES = 1_000_000
 FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "link": "href"}
@@ -201,6 +202,50 @@ def test_search_finds_hyperparameter(address: str, browser: Any) -> None:
     page.wait_for_url("**/algorithms/ppo2.html*")
     page.close()
     assert events == []
+
+
+def scored() -> list[tuple[str, str]]:
+    """Return algorithm and environment of each training of the collection."""
+    rows = csv.DictReader((REPOSITORY / "docs/measured/scores.csv").read_text().splitlines())
+    return sorted({(row["algo"], row["env"]) for row in rows})
+
+
+def cards_shown(page: Any) -> list[tuple[str, str]]:
+    """Return algorithm and environment of the visible cards."""
+    script = "cards => cards.map(card => [card.dataset.algorithm, card.dataset.env])"
+    return sorted(map(tuple, page.locator(".card:visible").evaluate_all(script)))
+
+
+def test_gallery_filters_cards(address: str, browser: Any) -> None:
+    events: list[str] = []
+    fetched: list[str] = []
+    page = opened(browser, address, events)
+    page.on("request", lambda request: fetched.append(request.url))
+    page.goto(f"{address}/gallery.html", wait_until="load")
+    assert cards_shown(page) == scored()
+    films = [url for url in fetched if url.endswith(".gif")]
+    assert 0 < len(films) < page.locator(".card img").count() / 10
+    page.focus("select[name=family]")
+    page.keyboard.type("Atari")
+    atari = [pair for pair in scored() if "NoFrameskip" in pair[1]]
+    assert cards_shown(page) == atari
+    page.select_option("select[name=algorithm]", "ppo2")
+    assert cards_shown(page) == [pair for pair in atari if pair[0] == "ppo2"]
+    assert page.locator(".filters output").inner_text() == f"2 of {len(scored())} cards"
+    page.select_option("select[name=actions]", "continuous")
+    assert cards_shown(page) == []
+    page.goto(f"{address}/gallery.html?algorithm=crossq")
+    assert cards_shown(page) == [("crossq", "Pendulum-v1")]
+    page.close()
+    assert events == []
+
+
+def test_gallery_shows_all_cards_without_javascript(browser: Any, site: Path) -> None:
+    page = browser.new_page(java_script_enabled=False)
+    page.goto(f"{site.as_uri()}/gallery.html")
+    assert cards_shown(page) == scored()
+    assert page.locator(".filters").is_hidden()
+    page.close()
 
 
 def test_browser_tests_see_planted_errors(browser: Any, tmp_path: Path) -> None:

@@ -202,9 +202,8 @@ def card(algo: str, env: str, best: str, n_seeds: int, base: str) -> Iterator[st
     if size:
         facts = json.loads((agent / "card.json").read_text())
         values = {key: facts[key] for key in ("timesteps", "seed", "created")} | facts["hyperparameters"]
-        lines = "\n".join(
-            html.escape(f"{key}: " + json.dumps(value).strip('"')) for key, value in values.items()
-        )
+        texts = {key: json.dumps(value).strip('"') for key, value in values.items()}
+        lines = "\n".join(html.escape(f"{key}: {text}") for key, text in texts.items())
         yield f"<details><summary>Card</summary><pre>trained_agents/{algo}/{name}\n{lines}</pre></details>"
 
 

@@ -23,6 +23,12 @@ import zoo
 from zoo.algorithms.registry import ALGORITHMS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+IMAGES = REPOSITORY / "docs" / "images"
+
+sys.path.insert(0, str(REPOSITORY / "scripts"))
+
+import draw_pictures  # noqa: E402
+
 PAGES = (
     *("index", "getting-started", "algorithms", "algorithms/ppo2", "reference/algorithm"),
     *("coming-from-stable-baselines", "gallery"),
@@ -108,6 +114,27 @@ def test_checks_of_links_see_planted_errors(tmp_path: Path) -> None:
     (tmp_path / "s.css").write_text('@import "https://x.org/font.css"; p { background: url(e.png) }')
     assert broken_links(tmp_path) == ["a.html: b.html#nowhere", "a.html: c.html", "a.html: d.png"]
     assert fetches_from_others(tmp_path) == ["//x.org/z.js", "https://x.org/font.css"]
+
+
+def test_diagrams_show_current_values() -> None:
+    drawn = {name: (IMAGES / name).read_text() for name in draw_pictures.diagrams()}
+    assert drawn == draw_pictures.diagrams(), "run make docs"
+    assert drawn["values.svg"].count(">0.97<") == 2
+
+
+def test_images_are_small_and_stand_alone() -> None:
+    images = [path for path in IMAGES.iterdir() if path.is_file()]
+    assert max(path.stat().st_size for path in images) <= 100_000
+    assert sum(path.stat().st_size for path in images) <= 1_500_000
+    texts = {path.name: path.read_text() for path in images if path.suffix == ".svg"}
+    links = {
+        name: re.findall(r"(?:href=|url\(|src=)[\"']?(?!#)[^\"')]+", text) for name, text in texts.items()
+    }
+    assert {name: found for name, found in links.items() if found} == {}
+    pages = "".join(path.read_text() for path in (REPOSITORY / "docs").glob("*.md"))
+    assert [
+        path.name for path in images if path.name != "packages.svg" and f"images/{path.name})" not in pages
+    ] == []
 
 
 def test_site_is_small(site: Path) -> None:

@@ -218,11 +218,10 @@ def terminal(command: str, columns: int = 104) -> str:
         output = subprocess.check_output(script, cwd=folder, env=environ).decode()
     late = next(bar for bar in re.finditer(r"(\d+)/(\d+)", output) if int(bar[1]) > 0.6 * int(bar[2]))
     console = Console(record=True, width=columns, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115
-    console.print(f"[bold]$ {command}", highlight=False)
-    for line in output[: output.index("\r", late.end())].split("\n"):
+    for line in output[: output.index("\r", late.end())].split("\n")[-32:]:
         last = line.rpartition("\x1b[2K")[2]  # after the line was erased
         console.print(Text.from_ansi(re.sub(r"\x1b\[\?25[hl]|\r", "", last)))
-    svg = console.export_svg(title="Zoo")
+    svg = console.export_svg(title=command)
     return re.sub(r"@font-face \{.*?\}\n", "", svg, flags=re.DOTALL)  # which fetches from another host
 
 
@@ -233,7 +232,7 @@ def take_screenshot(page: Path, output: Path) -> None:
     with sync_playwright() as api:
         browser = api.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         tab = browser.new_page(viewport={"width": 1000, "height": 1000})
-        tab.goto(page.absolute().as_uri(), wait_until="load")
+        tab.goto(page.absolute().as_uri(), timeout=0)
         tab.wait_for_timeout(2000)  # until plots are drawn
         tab.screenshot(path=output)
         browser.close()

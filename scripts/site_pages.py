@@ -210,8 +210,10 @@ def card(algo: str, env: str, best: str, n_seeds: int, base: str) -> Iterator[st
 def kind_of_actions(env: str) -> str:
     """Return the kind of an environment's actions, as its agents have it; masked velocities change none."""
     agents = (REPOSITORY / "trained_agents").glob(f"*/{folder_name(env).replace('NoVel', '')}/config.yaml")
-    space = re.search(r"^action_space:\n  type: (\w+)$", next(agents).read_text(), flags=re.M)
-    return "continuous" if space and space[1] == "Box" else "discrete"
+    text = next((path.read_text() for path in agents), None)
+    if text is None:
+        return "unknown"
+    return "continuous" if re.search(r"^action_space:\n  type: Box$", text, flags=re.M) else "discrete"
 
 
 def reference_page(page: str) -> str:

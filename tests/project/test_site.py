@@ -253,12 +253,13 @@ def test_gallery_filters_cards(address: str, browser: Any) -> None:
     atari = [pair for pair in scored() if "NoFrameskip" in pair[1]]
     assert cards_shown(page) == atari
     page.select_option("select[name=algorithm]", "ppo2")
-    assert cards_shown(page) == [pair for pair in atari if pair[0] == "ppo2"]
-    assert page.locator(".filters output").inner_text() == f"2 of {len(scored())} cards"
+    ppo2 = [pair for pair in atari if pair[0] == "ppo2"]
+    assert cards_shown(page) == ppo2 != []
+    assert page.locator(".filters output").inner_text() == f"{len(ppo2)} of {len(scored())} cards"
     page.select_option("select[name=actions]", "continuous")
     assert cards_shown(page) == []
     page.goto(f"{address}/gallery.html?algorithm=crossq")
-    assert cards_shown(page) == [("crossq", "Pendulum-v1")]
+    assert cards_shown(page) == [pair for pair in scored() if pair[0] == "crossq"]
     page.close()
     assert events == []
 

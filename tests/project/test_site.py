@@ -193,6 +193,7 @@ class Silent(http.server.SimpleHTTPRequestHandler):
 def opened(browser: Any, address: str, events: list[str], **options: Any) -> Any:
     """Return a page of the browser; ``events`` gets its errors, and what it fetches from elsewhere."""
     page = browser.new_page(viewport={"width": 1300, "height": 900}, **options)
+    page.set_default_timeout(300_000)  # of a busy machine
     page.on("console", lambda message: events.append(message.text))
     page.on("pageerror", lambda error: events.append(str(error)))
     page.on("requestfailed", lambda request: events.append(request.url))
@@ -265,7 +266,7 @@ def test_gallery_filters_cards(address: str, browser: Any) -> None:
 
 
 def test_gallery_shows_all_cards_without_javascript(browser: Any, site: Path) -> None:
-    page = browser.new_page(java_script_enabled=False)
+    page = opened(browser, site.as_uri(), [], java_script_enabled=False)
     page.goto(f"{site.as_uri()}/gallery.html")
     assert cards_shown(page) == scored()
     assert page.locator(".filters").is_hidden()

@@ -57,6 +57,7 @@ docs: $(INSTALLED_FOR_TESTS)  ## rewrite tables and pictures in docs/ and the st
 	$(BIN)/python scripts/make_docs_tables.py
 	$(BIN)/python scripts/make_stubs.py
 	$(BIN)/python scripts/measure_house.py --draw
+	$(BIN)/python scripts/draw_pictures.py
 
 site: $(INSTALLED_FOR_SITE)  ## the documentation as a site in build/site, which needs no server
 	$(BIN)/python -m mkdocs build --strict

@@ -5,14 +5,18 @@
 Each algorithm gets a page: its section of docs/algorithms.md, its scores in docs/collection.md, its classes.
 A line "In the code: `NAME` in [FILE](../FILE)." gets the source of what it names, formulas become MathML.
 Each name that `zoo` exports is on a page of the reference. CHANGELOG.md and its like, and code that pages
-link to become pages too. Links are written for the repository; here they are rewritten for the site.
+link to become pages too. The gallery has a card for each row of docs/collection.md. Links are written for
+the repository; here they are rewritten for the site.
 """
 
 from __future__ import annotations
 
 import ast
+import csv
+import html
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -30,9 +34,11 @@ from pymdownx.slugs import slugify
 
 import zoo
 from zoo.algorithms.registry import ALGORITHMS, CLASS_NAMES, MODULES
+from zoo.envs.registry import folder_name
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 ALL_ALGORITHMS = "docs/algorithms.md"
+COLLECTION = "docs/collection.md"
 ROOT_PAGES = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
@@ -95,12 +101,18 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     source = f"docs/{page.file.src_uri}"
     if source == ALL_ALGORITHMS:
         kept = "".join(text for name, text in sections(markdown) if name not in ALGORITHMS)
-        bases = {name: name for name in ALGORITHMS} | {
-            row["`algo=`"].strip("`"): row["builds on"].strip("`")
-            for row in table_rows(markdown, "builds on")
-        }
+        bases = bases_of(markdown)
         markdown = re.sub(r"^\| `(\w+)` \|", lambda match: row_with_link(match, bases), kept, flags=re.M)
+    if source == "docs/gallery.md":
+        markdown = markdown.replace("<!-- gallery -->", gallery())
     return for_site(markdown, source)
+
+
+def bases_of(markdown: str) -> dict[str, str]:
+    """Return the algorithm that each algorithm or preset builds on, from docs/algorithms.md."""
+    presets = table_rows(markdown, "builds on")
+    bases = {row["`algo=`"].strip("`"): row["builds on"].strip("`") for row in presets}
+    return {name: name for name in ALGORITHMS} | bases
 
 
 def row_with_link(row: re.Match[str], pages: dict[str, str]) -> str:
@@ -134,10 +146,83 @@ def algorithm_page(name: str) -> str:
 
 def scores_of(names: list[str]) -> Iterator[dict[str, str]]:
     """Yield the rows of docs/collection.md that are about these algorithms."""
-    for env, text in sections((REPOSITORY / "docs/collection.md").read_text()):
+    for env, row in collection_rows():
+        if row["algorithm"].strip("`") in names:
+            yield {"environment": f"[{env}](collection.md#{as_anchor(env, '-')})"} | row
+
+
+def collection_rows() -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield environment and row of each training of docs/collection.md."""
+    for env, text in sections((REPOSITORY / COLLECTION).read_text()):
         for row in table_rows(text, "agent"):
-            if row["algorithm"].strip("`") in names:
-                yield {"environment": f"[{env}](collection.md#{as_anchor(env, '-')})"} | row
+            yield env, row
+
+
+def gallery() -> str:
+    """Return a card for each row of docs/collection.md, and the filters that site/gallery.js shows."""
+    suites = re.findall(
+        r"^\*\*(.+)\*\*\n\n\| algorithm \| (.+) \|$", (REPOSITORY / COLLECTION).read_text(), flags=re.M
+    )
+    families = {env: suite for suite, envs in suites for env in envs.split(" | ")}
+    bases = bases_of((REPOSITORY / ALL_ALGORITHMS).read_text())
+    scores = csv.DictReader((REPOSITORY / "docs/measured/scores.csv").read_text().splitlines())
+    n_seeds = Counter((row["algo"], row["env"]) for row in scores)
+    choices: dict[str, set[str]] = {"family": set(), "algorithm": set(), "actions": set()}
+    cards = []
+    for env, row in collection_rows():
+        algo = row["algorithm"].strip("`")
+        data = {"family": families[env], "algorithm": algo, "actions": kind_of_actions(env)}
+        for name, values in choices.items():
+            values.add(data[name])
+        attributes = "".join(f' data-{name}="{value}"' for name, value in ({"env": env} | data).items())
+        parts = card(algo, env, row["best"], n_seeds[algo, env], bases[algo])
+        cards.append("\n".join([f'<section class="card"{attributes}>', *parts, "</section>"]))
+    selects = [
+        f'<label>{name} <select name="{name}"><option value="">all</option>'
+        + "".join(f"<option>{value}</option>" for value in sorted(values))
+        + "</select></label>"
+        for name, values in choices.items()
+    ]
+    lines = ['<form class="filters" hidden>', *selects, '<output aria-live="polite"></output>', "</form>"]
+    lines += ['<div class="cards">', *cards, "</div>", '<script src="site/gallery.js"></script>']
+    return "\n".join(lines)
+
+
+def card(algo: str, env: str, best: str, n_seeds: int, base: str) -> Iterator[str]:
+    """Yield the lines of a card: film, names, score, command, links, and how the agent was made."""
+    name, agent = folder_name(env), REPOSITORY / "trained_agents" / algo / folder_name(env)
+    if (REPOSITORY / f"docs/images/collection/{name}.gif").exists():
+        yield (
+            f'<img src="images/collection/{name}.gif" loading="lazy" height="130"'
+            f' alt="{env}: the best agent plays">'
+        )
+    yield f'<h2><a href="algorithms/{base}.html">{algo}</a> on {env}</h2>'
+    seeds = f"{n_seeds} seeds" if n_seeds > 1 else "1 seed"
+    size = sum(path.stat().st_size for path in agent.glob("*"))
+    kept = f"{size / 1000:,.0f} kB" if size else "no agent kept"
+    yield f"<p><b>{best.removesuffix(' ¹')}</b>, {seeds}, {kept}</p>"
+    verb = "enjoy" if size else "train"
+    yield f"<pre><code>zoo {verb} algo={algo} env={env}</code></pre>"
+    yield (
+        f'<p><a href="collection.html#{as_anchor(env, "-")}">scores</a> ·'
+        f' <a href="images/collection/{name}.png">curve</a> ·'
+        f' <a href="measured/curves/{algo}/{name}.csv">evaluations</a></p>'
+    )
+    if size:
+        facts = json.loads((agent / "card.json").read_text())
+        values = {key: facts[key] for key in ("timesteps", "seed", "created")} | facts["hyperparameters"]
+        texts = {key: json.dumps(value).strip('"') for key, value in values.items()}
+        lines = "\n".join(html.escape(f"{key}: {text}") for key, text in texts.items())
+        yield f"<details><summary>Card</summary><pre>trained_agents/{algo}/{name}\n{lines}</pre></details>"
+
+
+def kind_of_actions(env: str) -> str:
+    """Return the kind of an environment's actions, as its agents have it; masked velocities change none."""
+    agents = (REPOSITORY / "trained_agents").glob(f"*/{folder_name(env).replace('NoVel', '')}/config.yaml")
+    text = next((path.read_text() for path in agents), None)
+    if text is None:
+        return "unknown"
+    return "continuous" if re.search(r"^action_space:\n  type: Box$", text, flags=re.M) else "discrete"
 
 
 def reference_page(page: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import http.server
 import importlib
@@ -23,10 +24,15 @@ import zoo
 from zoo.algorithms.registry import ALGORITHMS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+IMAGES = REPOSITORY / "docs" / "images"
+
+sys.path.insert(0, str(REPOSITORY / "scripts"))
+
+import draw_pictures  # noqa: E402
+
 PAGES = (
     *("index", "getting-started", "algorithms", "algorithms/ppo2", "reference/algorithm"),
-    "coming-from-stable-baselines",
-    "which-algorithm",
+    *("coming-from-stable-baselines", "gallery", "which-algorithm"),
 )
 MEGABYTES = 1_000_000
 FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "link": "href"}
@@ -109,6 +115,23 @@ def test_checks_of_links_see_planted_errors(tmp_path: Path) -> None:
     (tmp_path / "s.css").write_text('@import "https://x.org/font.css"; p { background: url(e.png) }')
     assert broken_links(tmp_path) == ["a.html: b.html#nowhere", "a.html: c.html", "a.html: d.png"]
     assert fetches_from_others(tmp_path) == ["//x.org/z.js", "https://x.org/font.css"]
+
+
+def test_diagrams_show_current_values() -> None:
+    drawn = draw_pictures.diagrams()
+    assert {name: (IMAGES / name).read_text() for name in drawn} == drawn, "run make docs"
+    assert drawn["values.svg"].count(">0.97<") == 2
+
+
+def test_images_are_small_and_stand_alone() -> None:
+    images = [path for path in IMAGES.iterdir() if path.is_file()]
+    assert max(path.stat().st_size for path in images) <= 100_000
+    pages = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md")]
+    text = "".join(page.read_text() for page in pages)
+    assert [path.name for path in images if f"images/{path.name})" not in text] == []
+    for path in images:
+        if path.suffix == ".svg":
+            assert re.findall(r"(?:href=|url\(|src=)[\"']?(?!#)[^\"')]+", path.read_text()) == []
 
 
 def test_site_is_small(site: Path) -> None:
@@ -226,6 +249,7 @@ class Silent(http.server.SimpleHTTPRequestHandler):
 def opened(browser: Any, address: str, events: list[str], **options: Any) -> Any:
     """Return a page of the browser; ``events`` gets its errors, and what it fetches from elsewhere."""
     page = browser.new_page(viewport={"width": 1300, "height": 900}, **options)
+    page.set_default_timeout(300_000)  # of a busy machine
     page.on("console", lambda message: events.append(message.text))
     page.on("pageerror", lambda error: events.append(str(error)))
     page.on("requestfailed", lambda request: events.append(request.url))
@@ -258,6 +282,51 @@ def test_search_finds_hyperparameter(address: str, browser: Any) -> None:
     page.wait_for_url("**/algorithms/ppo2.html*")
     page.close()
     assert events == []
+
+
+def scored() -> list[tuple[str, str]]:
+    """Return algorithm and environment of each training of the collection."""
+    rows = csv.DictReader((REPOSITORY / "docs/measured/scores.csv").read_text().splitlines())
+    return sorted({(row["algo"], row["env"]) for row in rows})
+
+
+def cards_shown(page: Any) -> list[tuple[str, str]]:
+    """Return algorithm and environment of the visible cards."""
+    script = "cards => cards.map(card => [card.dataset.algorithm, card.dataset.env])"
+    return sorted(map(tuple, page.locator(".card:visible").evaluate_all(script)))
+
+
+def test_gallery_filters_cards(address: str, browser: Any) -> None:
+    events: list[str] = []
+    fetched: list[str] = []
+    page = opened(browser, address, events)
+    page.on("request", lambda request: fetched.append(request.url))
+    page.goto(f"{address}/gallery.html", wait_until="load")
+    assert cards_shown(page) == scored()
+    films = [url for url in fetched if url.endswith(".gif")]
+    assert 0 < len(films) < page.locator(".card img").count() / 10
+    page.focus("select[name=family]")
+    page.keyboard.type("Atari")
+    atari = [pair for pair in scored() if "NoFrameskip" in pair[1]]
+    assert cards_shown(page) == atari
+    page.select_option("select[name=algorithm]", "ppo2")
+    ppo2 = [pair for pair in atari if pair[0] == "ppo2"]
+    assert cards_shown(page) == ppo2 != []
+    assert page.locator(".filters output").inner_text() == f"{len(ppo2)} of {len(scored())} cards"
+    page.select_option("select[name=actions]", "continuous")
+    assert cards_shown(page) == []
+    page.goto(f"{address}/gallery.html?algorithm=crossq")
+    assert cards_shown(page) == [pair for pair in scored() if pair[0] == "crossq"]
+    page.close()
+    assert events == []
+
+
+def test_gallery_shows_all_cards_without_javascript(browser: Any, site: Path) -> None:
+    page = opened(browser, site.as_uri(), [], java_script_enabled=False)
+    page.goto(f"{site.as_uri()}/gallery.html")
+    assert cards_shown(page) == scored()
+    assert page.locator(".filters").is_hidden()
+    page.close()
 
 
 def test_browser_tests_see_planted_errors(browser: Any, tmp_path: Path) -> None:

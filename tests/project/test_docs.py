@@ -74,7 +74,7 @@ def test_documented_command_composes(
 ) -> None:
     """The command is accepted; ``--cfg job`` shows its config instead of carrying it out."""
     verb, *arguments = shlex.split(command, comments=True)[1:]
-    if any(re.match("resume=|experiment=(runs|RUN)/", argument) for argument in arguments):
+    if any(re.match("resume=|experiment=(runs|RUN)/|tuned=runs/", argument) for argument in arguments):
         pytest.skip("names a run that is not there")
     if "envpool:" in command:
         pytest.importorskip("envpool")

@@ -21,8 +21,8 @@ sys.path.insert(0, str(REPOSITORY / "scripts"))
 from make_notebooks import NAMES, NOTEBOOKS, TUTORIALS, Block, address_of, blocks, notebook  # noqa: E402
 
 PAGES = sorted(TUTORIALS.glob("*.md"))
-SLOW = ("hyperparameter-search", "paper-figures")
-"""Tutorials that start a process for each of several trainings."""
+SLOW = ("continuous-control", "hyperparameter-search", "paper-figures")
+"""Tutorials with large networks, or with many processes."""
 CUTS = {
     r"\bn_timesteps=[\d_.e]+": "n_timesteps=200",
     r"\blearn\([\d_]+\)": "learn(200)",

@@ -53,9 +53,10 @@ format: $(INSTALLED_FOR_TESTS)  ## rewrite the code in the house's format
 speed: $(INSTALLED_FOR_SPEED) system-packages  ## steps per second beside Stable-Baselines3 and SBX
 	$(BIN)/python scripts/compare_speed.py
 
-docs: $(INSTALLED_FOR_TESTS)  ## rewrite tables and pictures in docs/ and the stub for editors from the code
+docs: $(INSTALLED_FOR_TESTS)  ## rewrite tables, pictures and notebooks in docs/ and the stub for editors
 	$(BIN)/python scripts/make_docs_tables.py
 	$(BIN)/python scripts/make_stubs.py
+	$(BIN)/python scripts/make_notebooks.py
 	$(BIN)/python scripts/measure_house.py --draw
 	$(BIN)/python scripts/draw_pictures.py
 

@@ -363,7 +363,7 @@ def anchors_of_algorithms() -> dict[str, str]:
 
 def linked_code() -> list[str]:
     """Return the Python files outside docs/ that pages link to."""
-    texts = [path.read_text() for path in (REPOSITORY / "docs").glob("*.md")]
+    texts = [path.read_text() for path in (REPOSITORY / "docs").rglob("*.md")]
     return sorted({path for text in texts for path in re.findall(r"\]\(\.\./([\w./-]+\.py)\)", text)})
 
 

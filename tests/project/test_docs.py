@@ -21,7 +21,11 @@ from zoo.config.keys import all_keys
 from zoo.config.schema import SETTINGS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").glob("*.md"))]
+sys.path.insert(0, str(REPOSITORY / "scripts"))
+
+from make_notebooks import TUTORIALS, blocks  # noqa: E402
+
+PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").glob("**/*.md"))]
 
 MY_MODULE = """
 import gymnasium as gym
@@ -58,19 +62,28 @@ def documented_commands() -> list[str]:
     return sorted(set(commands))
 
 
+def files_of_tutorials() -> dict[str, str]:
+    """Return the files that tutorials let the reader write."""
+    texts = [page.read_text() for page in TUTORIALS.glob("*.md")]
+    return {block.file: block.text for text in texts for block in blocks(text) if block.file}
+
+
 @pytest.mark.parametrize("command", documented_commands())
 def test_documented_command_composes(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The command is accepted; ``--cfg job`` shows its config instead of carrying it out."""
     verb, *arguments = shlex.split(command, comments=True)[1:]
-    if any(re.match("resume=|experiment=(runs|RUN)/", argument) for argument in arguments):
+    if any(re.match("resume=|experiment=(runs|RUN)/|tuned=runs/", argument) for argument in arguments):
         pytest.skip("names a run that is not there")
     if "envpool:" in command:
         pytest.importorskip("envpool")
     (tmp_path / "my_module.py").write_text(MY_MODULE)
     own_algorithm = (REPOSITORY / "docs" / "own-parts.md").read_text().partition("`my_algo.py`")[2]
     (tmp_path / "my_algo.py").write_text(own_algorithm.partition("```python\n")[2].partition("```")[0])
+    for path, text in files_of_tutorials().items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     asked = [argument for argument in arguments if argument not in ("-m", "--multirun")]

@@ -139,10 +139,15 @@ def curves_figure(groups: Sequence[Group], settings: PlotSettings) -> Figure:
         axes.set_ylabel(one_line(Y_LABELS.get(settings.y, settings.y), 60))
     names = [f"{label} ({n_runs[label]} run{'s' * (n_runs[label] != 1)})" for label in labels]
     columns = 2 if len(labels) > 4 else 1
-    drawn = [handles[label] for label in labels]
-    legend = figure.legend(drawn, names, loc="outside upper left", ncols=columns, alignment="left")
-    if settings.title:  # a title of the figure would lie on the legend
-        legend.set_title(one_line(settings.title, 100), {"size": 12, "weight": "bold"})
+    figure.legend(
+        [handles[label] for label in labels],
+        names,
+        loc="outside upper left",
+        ncols=columns,
+        alignment="left",
+        title=one_line(settings.title or "", 100),  # a title of the figure would lie on the legend
+        title_fontproperties={"size": 12, "weight": "bold"},
+    )
     _add_caption(figure, None, caption(curves, settings))
     return figure
 

@@ -228,9 +228,9 @@ class Experiment:
         every = self._evaluation.every if self._evaluation is not None else steps
         if steps and rollout and (n_rollouts * rollout > 1.01 * steps or rollout > every):
             total = n_rollouts * rollout
-            told = [f"trains {total:,} steps, not {steps:,}"] if total > steps else []
-            told += [f"evaluations: {n_rollouts}, not {steps // every}"] if rollout > every else []
-            logger.info(f"rollouts of {rollout:,} (n_steps × n_envs) are never split: {'; '.join(told)}")
+            parts = [f"trains {total:,} steps, not {steps:,}"] if total > steps else []
+            parts += [f"evaluations: {n_rollouts}, not {steps // every}"] if rollout > every else []
+            logger.info(f"rollouts of {rollout:,} (n_steps × n_envs) are never split: {'; '.join(parts)}")
 
     def evaluate(self) -> None:
         """Evaluate the agent as it is now, unless that is switched off or the last evaluation was of it.

@@ -170,7 +170,7 @@ def test_largest_return_of_all_ranks_counts() -> None:
 # -- whole updates -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("algorithm", [SAC, TD3, CrossQ])
+@pytest.mark.parametrize("algorithm", [SAC, TD3, pytest.param(CrossQ, marks=pytest.mark.slow)])
 def test_categorical_critics_learn_a_return(algorithm: type[Any]) -> None:
     """Every episode is one step with a reward of 1 or so: that is what critics come to expect."""
     env = zoo.EnvConfig("Zoo/IdentityBox-v0")

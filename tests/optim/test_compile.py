@@ -42,6 +42,7 @@ def run(tmp_path: Path, compiles: bool, before: str = "", **environment: str) ->
     return finished.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("needs_compiler")
 def test_compiled_code_lies_in_the_users_cache(tmp_path: Path) -> None:
     run(tmp_path, compiles=True)

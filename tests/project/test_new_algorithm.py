@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from toy_algorithm import Toy
 
 from zoo import evaluate_policy
@@ -23,6 +24,7 @@ def test_rollouts_serve_a_learner_without_critic() -> None:
     assert evaluate_policy(model, model.get_env(), n_eval_episodes=5)[0] > 0.95 * 20
 
 
+@pytest.mark.slow
 def test_built_in_algorithm_is_three_files(tmp_path: Path) -> None:
     for folder in COPIED:
         shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))

@@ -108,6 +108,12 @@ def test_tables_hold_every_group(figure: str, kind: str, capsys: pytest.CaptureF
     assert kind == "csv" or text in said
 
 
+def test_title_of_curves_is_the_legends(capsys: pytest.CaptureFixture[str]) -> None:
+    two_methods()
+    path, _ = plotted(capsys, "runs", "out=curves.svg", "title=Mine")
+    assert "<!-- Mine -->" in path.read_text().partition('id="legend_1"')[2]
+
+
 def test_plot_reports_unfinished_and_damaged_runs(capsys: pytest.CaptureFixture[str]) -> None:
     two_seeds()
     make_run(Path("runs"), seed=3, status="failed", record={"error": "NaN\x1b[2J"}, name="f")

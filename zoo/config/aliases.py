@@ -80,6 +80,7 @@ class UnknownKeyError(ZooError):
         for name in (within, _last(place)):
             if name and name.partition(".")[0] in self.known and (self.section or top not in self.known):
                 return f": it is `{self._path_of(name)}{self.rest}` here"
+        # `n_steps` at the top is a key of some algorithms: that is for `with_hint` to say.
         is_here = top != "algo" and place != self.path if self.section else top in {*self.known} - {"replay"}
         if top == "replay" and self.known and not {"buffer_size", "replay"} & set(self.known):
             is_here = False  # an algorithm that does not replay

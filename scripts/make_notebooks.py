@@ -6,7 +6,8 @@
 Text becomes text and Python becomes code. A block that begins with a file's name, `# truck.py`, becomes a
 file. Commands get a `!` before them. Blocks without a language are output, which the notebook makes itself.
 A block after `<!-- not run: REASON -->` is shown only. The address of the repository, where Colab finds the
-notebooks, is `Repository` in the table [project.urls] of pyproject.toml; without it there are no badges.
+notebooks, is `Repository` in the table [project.urls] of pyproject.toml; without it there are no badges,
+and no cell that installs Zoo on Colab.
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ def notebook(name: str, markdown: str, address: str | None) -> str:
     """Return the notebook of a tutorial, without outputs."""
     made = LINE.sub(f"{badge(name, address)}\n", markdown)
     cells = [cell for block in blocks(made) for cell in cells_of(block)]
-    cells.insert(1, ("code", ON_COLAB.format(address=address or "REPOSITORY")))
+    if address is not None:
+        cells.insert(1, ("code", ON_COLAB.format(address=address)))
     values = {
         "cells": [
             {"cell_type": kind, "id": f"{name}-{number}", "metadata": {}, "source": text.splitlines(True)}

@@ -33,13 +33,13 @@ train: $(INSTALLED)  ## train ALGO on ENV with the tuned file (PPO2 on CartPole-
 	$(BIN)/zoo train algo=$(ALGO) env=$(ENV) seed=$(SEED)
 	$(BIN)/zoo evaluate algo=$(ALGO) env=$(ENV) n_episodes=100
 
-test: lint packages-for-tests $(HYDRA_TO_COME)  ## linters and tests
+test: lint packages-for-tests  ## linters and tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
-	PYTHONPATH="$(CURDIR)/$(HYDRA_TO_COME)" $(BIN)/python -m pytest tests/golden/test_command_line.py
 
-test-slow: $(INSTALLED_FOR_TESTS) system-packages packages-for-tests  ## the tests that train for minutes
+test-slow: $(INSTALLED_FOR_TESTS) system-packages packages-for-tests $(HYDRA_TO_COME)  ## the tests that take longer
 	$(PIP_INSTALL) --editable '.[all,docs,test,envpool]'
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow
+	PYTHONPATH="$(CURDIR)/$(HYDRA_TO_COME)" $(BIN)/python -m pytest tests/golden/test_command_line.py
 
 lint: $(INSTALLED_FOR_TESTS) system-packages  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -42,6 +42,17 @@ if sys.platform == "linux":
     ctypes.CDLL(None).prctl(BECOME_SUBREAPER, 1)  # orphans of a killed child become ours
 
 
+SLOW = frozenset((Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").splitlines())
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what -m leaves out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of `slow.txt`."""
+    for item in items:
+        if item.nodeid in SLOW or item.nodeid.partition("[")[0] in SLOW:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_config_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep a user's own settings out of the tests."""

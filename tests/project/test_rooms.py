@@ -154,3 +154,10 @@ def test_code_measures_stay_below_their_ceilings() -> None:
 def test_package_figure_shows_current_imports() -> None:
     current = measure_house.drawn_packages()
     assert measure_house.PICTURE.read_text() == current, "run make docs"
+
+
+def test_slow_tests_that_are_listed_exist() -> None:
+    for line in (REPOSITORY / "tests" / "slow.txt").read_text().splitlines():
+        if not line.startswith("#"):
+            path, _, name = line.partition("::")
+            assert f"def {name.partition('[')[0]}(" in (REPOSITORY / path).read_text(), line

@@ -34,7 +34,11 @@ UNNORMALIZED = ("acer_gru", "sac_noise", "td3")
 
 RUNS: dict[str, Run] = {
     "ppo2": (PPO2, "CartPole-v1", {"n_steps": 16, "n_epochs": 2, "learning_rate": "lin_0.01"}),
-    "ppo2_lstm": (PPO2, "CartPole-v1", {"policy": LSTM, "n_steps": 16, "chunk_length": 4, "n_epochs": 2}),
+    "ppo2_lstm": (
+        PPO2,
+        "CartPole-v1",
+        {"policy": LSTM, "n_steps": 16, "chunk_length": 4, "n_epochs": 2, "value_normalization": True},
+    ),
     "ppo2_parts": (PPO2, "Zoo/MaskedComposite-v0", {"n_steps": 16, "n_epochs": 2, "target_kl": 0.01}),
     "ppo2_today": (
         PPO2,

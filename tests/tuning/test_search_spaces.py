@@ -132,7 +132,6 @@ NOT_DRAWN = {
     "qrdqn/Acrobot-v1": AT_ONCE,
     "qrdqn/LunarLander-v3": AT_ONCE,
     "sac/MountainCarContinuous-v0": AT_ONCE,
-    "simba/Walker2d-v5": "algo.learning_rate",  # falls to another end than 0
     "tqc/MountainCarContinuous-v0": AT_ONCE,
 }
 """What no study begins with though a tuned file has it; the rest of such a file is where it begins."""

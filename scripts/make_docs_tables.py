@@ -278,7 +278,7 @@ def keys_file() -> str:
 
 
 def pages() -> list[Path]:
-    return [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+    return [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 
 
 def with_current_tables(text: str) -> str:
@@ -292,9 +292,9 @@ def with_current_tables(text: str) -> str:
 
 
 def score_in_line(found: re.Match[str]) -> str:
-    """Return the mean return over seeds, and the steps of one, between comments; ¹ marks a single seed."""
+    """Return the mean return over seeds with its interval, and the steps of a seed, between comments."""
     seeds = scores()[found["algo"], found["env"]]
-    number = suite_cell([float(seed["mean_return"]) for seed in seeds], None)
+    number = mean_with_interval([float(seed["mean_return"]) for seed in seeds])
     return f"<!-- score: {found['algo']}/{found['env']} -->{number} ({steps_of(seeds)} steps)<!-- end -->"
 
 

@@ -264,7 +264,7 @@ def test_mask_actions_false_applies_to_evaluation(capsys: pytest.CaptureFixture[
 
 def test_check_says_whether_there_are_masks(capsys: pytest.CaptureFixture[str]) -> None:
     for overrides, masks in (
-        (["env=Zoo/MaskedComposite-v0"], "7 values, for all that can be chosen"),
+        (["env=Zoo/MaskedComposite-v0"], "7 values, one for each choice"),
         (["env=CartPole-v1"], "none: every action is valid"),
         (["env=Zoo/Masked-v0", "env.mask_actions=false"], "not asked for (env.mask_actions=false)"),
     ):

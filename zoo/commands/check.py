@@ -34,4 +34,4 @@ def _masks(envs: Any, mask_actions: bool) -> str:
     stepper = make_adapter(envs)
     stepper.reset([0])
     size = stepper.mask_size
-    return "none: every action is valid" if size is None else f"{size} values, for all that can be chosen"
+    return "none: every action is valid" if size is None else f"{size} values, one for each choice"

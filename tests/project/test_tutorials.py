@@ -188,3 +188,5 @@ def test_notebook_runs(name: str, tmp_path: Path) -> None:
     client.execute(env=environment)
     outputs = [output for cell in page.cells for output in cell.get("outputs", [])]
     assert any("image/png" in output.get("data", {}) for output in outputs) == (name in SHOWN)
+    films = [output for output in outputs if "<video" in str(output.get("data", {}).get("text/html"))]
+    assert len(films) == (name == "first-agent")

@@ -4,16 +4,18 @@
 
 Each algorithm gets a page: its section of docs/algorithms.md, its scores in docs/collection.md, its classes.
 A line "In the code: `NAME` in [FILE](../FILE)." gets the source of what it names, formulas become MathML.
-Each name that `zoo` exports is on a page of the reference. CHANGELOG.md and its like, and code that pages
-link to become pages too. The gallery has a card for each row of docs/collection.md. Links are written for
-the repository; here they are rewritten for the site.
+Each name that `zoo` exports is on a page of the reference, each verb's help on another. CHANGELOG.md and
+its like, and code that pages link to become pages too. The gallery has a card for each row of
+docs/collection.md. Links are written for the repository; here they are rewritten for the site.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import csv
 import html
+import io
 import json
 import re
 from collections import Counter
@@ -34,6 +36,7 @@ from pymdownx.slugs import slugify
 
 import zoo
 from zoo.algorithms.registry import ALGORITHMS, CLASS_NAMES, MODULES
+from zoo.cli import VERBS, status_of
 from zoo.envs.registry import folder_name
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -83,6 +86,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     """Add the pages that are made here."""
     pages = {f"algorithms/{name}.md": algorithm_page(name) for name in ALGORITHMS}
     pages |= {f"reference/{page}.md": reference_page(page) for page in REFERENCE}
+    pages["command-line.md"] = command_line_page()
     for path, page in ROOT_PAGES.items():
         if page == "index.md":  # which docs/ has
             continue
@@ -139,6 +143,13 @@ def algorithm_page(name: str) -> str:
         parts += ["## Presets", table([{key: preset[key] for key in columns} for preset in presets])]
     if scores := list(scores_of(names)):
         parts += ["## Scores", "What the columns are: [the collection](collection.md).", table(scores)]
+        envs = dict.fromkeys(
+            folder_name(env) for env, row in collection_rows() if row["algorithm"].strip("`") in names
+        )
+        parts += [
+            f'<img src="../images/collection/{env}.png" loading="lazy" width="49%" alt="Curves: {env}">'
+            for env in envs
+        ]
     parts.append("## Python")
     parts += [directive(CLASS_NAMES[each], 3, members=False) for each in names]
     return for_site("\n\n".join(parts), ALL_ALGORITHMS, f"algorithms/{name}.md")
@@ -223,6 +234,17 @@ def kind_of_actions(env: str) -> str:
     if text is None:
         return "unknown"
     return "continuous" if re.search(r"^action_space:\n  type: Box$", text, flags=re.M) else "discrete"
+
+
+def command_line_page() -> str:
+    """Return a page with the help of each verb; what all have in common stands once, at the end."""
+    parts, flags = ["# The command line"], ""
+    for verb in VERBS:
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            status_of([verb, "--help"])
+        own, _, flags = printed.getvalue().partition("\nflags\n")
+        parts.append(f"## zoo {verb}\n\n```text\n{own.rstrip()}\n```")
+    return "\n\n".join([*parts, f"## Flags of all verbs\n\n```text\n{flags.rstrip()}\n```"])
 
 
 def reference_page(page: str) -> str:

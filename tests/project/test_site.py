@@ -22,6 +22,7 @@ import pytest
 
 import zoo
 from zoo.algorithms.registry import ALGORITHMS
+from zoo.cli import VERBS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 IMAGES = REPOSITORY / "docs" / "images"
@@ -115,6 +116,12 @@ def test_checks_of_links_see_planted_errors(tmp_path: Path) -> None:
     (tmp_path / "s.css").write_text('@import "https://x.org/font.css"; p { background: url(e.png) }')
     assert broken_links(tmp_path) == ["a.html: b.html#nowhere", "a.html: c.html", "a.html: d.png"]
     assert fetches_from_others(tmp_path) == ["//x.org/z.js", "https://x.org/font.css"]
+
+
+def test_every_verb_is_on_the_page_of_the_command_line(site: Path) -> None:
+    page = pages_of(site)[site / "command-line.html"]
+    assert {f"zoo-{verb}" for verb in VERBS} <= page.anchors
+    assert "n_trials" in (site / "command-line.html").read_text()
 
 
 def test_diagrams_show_current_values() -> None:

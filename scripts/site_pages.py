@@ -42,6 +42,7 @@ from zoo.envs.registry import folder_name
 REPOSITORY = Path(__file__).resolve().parent.parent
 ALL_ALGORITHMS = "docs/algorithms.md"
 COLLECTION = "docs/collection.md"
+EXAMPLES = "docs/examples.md"
 ROOT_PAGES = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
@@ -272,9 +273,11 @@ def page_of(module: str) -> str:
 
 
 def directive(name: str, level: int, *, members: bool = True) -> str:
-    """Return what mkdocstrings replaces by the signature and docstring of a public name."""
+    """Return what mkdocstrings replaces by the signature and docstring of a public name, and its example."""
     options = {"heading_level": level, "inherited_members": name == "Algorithm"}
-    return f"::: zoo.{name}\n    options: {json.dumps(options if members else options | {'members': False})}"
+    text = f"::: zoo.{name}\n    options: {json.dumps(options if members else options | {'members': False})}"
+    example = dict(sections((REPOSITORY / EXAMPLES).read_text())).get(name)
+    return f"{text}\n\nExample: `{name}`\n{example.partition(chr(10))[2]}" if example else text
 
 
 def sections(text: str) -> Iterator[tuple[str, str]]:

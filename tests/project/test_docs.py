@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import inspect
 import re
 import shlex
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -225,6 +227,16 @@ def test_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert (tmp_path / "agents" / "cartpole" / "policy.safetensors").exists()
     assert (tmp_path / "runs" / "by_hand" / "evaluations.npz").exists()
     assert len(list((tmp_path / "runs").glob("ppo2/CartPole-v1/*_s3*/agent/policy.safetensors"))) == 2
+
+
+def test_examples_of_public_names_show_what_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trained_agents").symlink_to(REPOSITORY / "trained_agents")
+    page = REPOSITORY / "docs" / "examples.md"
+    assert set(re.findall(r"^## (\w+)$", page.read_text(), re.M)) <= set(zoo.__all__)
+    result = doctest.testfile(str(page), module_relative=False, globs={"zoo": zoo, "np": np})
+    assert result.attempted > 30
+    assert result.failed == 0
 
 
 def test_program_of_the_page_for_hydra_users_trains(tmp_path: Path) -> None:

@@ -229,6 +229,27 @@ def test_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert len(list((tmp_path / "runs").glob("ppo2/CartPole-v1/*_s3*/agent/policy.safetensors"))) == 2
 
 
+ELSEWHERE = ("python-api", "hydra", "own-parts", "algorithms", "installation")
+"""Pages whose Python other tests carry out, or that have parts of programs."""
+WITH_PYTHON = [
+    page
+    for page in sorted((REPOSITORY / "docs").glob("*.md"))
+    if "```python\n" in page.read_text() and page.stem not in ELSEWHERE
+]
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)
+def test_python_of_other_pages_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks that are files are imported elsewhere; budgets are small here."""
+    monkeypatch.chdir(tmp_path)
+    for block in blocks(page.read_text()):
+        if block.language == "python" and not block.not_run:
+            code = re.sub(
+                r"n_trials=\d+", "n_trials=1", block.text.replace("n_timesteps=1e5", "n_timesteps=512")
+            )
+            exec(compile(code, str(page), "exec"), {"__name__": "__main__"})
+
+
 def test_examples_of_public_names_show_what_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "trained_agents").symlink_to(REPOSITORY / "trained_agents")

@@ -4,10 +4,10 @@
     .venv/bin/python scripts/make_notebooks.py --check    # only say what is not current
 
 Text becomes text and Python becomes code. A block that begins with a file's name, `# truck.py`, becomes a
-file. Commands get a `!` before them. Blocks without a language are output, which the notebook makes itself.
-A block after `<!-- not run: REASON -->` is shown only. The address of the repository, where Colab finds the
-notebooks, is `Repository` in the table [project.urls] of pyproject.toml; without it there are no badges,
-and no cell that installs Zoo on Colab.
+file. Commands get a `!` before them, and no progress bar. Blocks without a language are output, which the
+notebook makes itself. A block after `<!-- not run: REASON -->` is shown only. The address of the
+repository, where Colab finds the notebooks, is `Repository` in the table [project.urls] of pyproject.toml;
+without it there are no badges, and no cell that installs Zoo on Colab.
 """
 
 from __future__ import annotations
@@ -136,6 +136,7 @@ def cells_of(block: Block) -> Iterator[tuple[str, str]]:
     elif block.language == "python":
         yield "code", text
     elif block.language == "bash":
+        text = re.sub(r"^zoo (?:train|tune) .*?(?=  #|$)", r"\g<0> progress_bar=false", text, flags=re.M)
         yield "code", re.sub(r"^(?=\w)", "!", text, flags=re.M)
 
 

@@ -81,6 +81,18 @@ def test_init_with_copies_optimizer_and_statistics() -> None:
         assert all(np.array_equal(found[name], expected[name]) for name in expected if name != "returns")
 
 
+def test_init_with_optimizer_takes_rewards_statistics_but_not_the_adapted_rate() -> None:
+    more = ["intrinsic=rnd", "algo.desired_kl=0.01"]
+    first = trained(*PPO2, *more, "algo.learning_rate=1e-3")
+    second = begun(
+        *PPO2, *more, f"init_from={first.run.path}", "init_with=optimizer", "algo.learning_rate=2e-5"
+    )
+    assert float(second.algorithm.runner.state["learning_rate"]) == pytest.approx(2e-5)
+    ours, theirs = (each.algorithm.reward_model for each in (second, first))
+    assert ours.return_moments.count == theirs.return_moments.count > 100
+    assert all(name == "learning_rate" or same for name, same in has(second, stored(first)).items())
+
+
 @pytest.mark.parametrize(
     "more", [["replay=prioritized"], ["algo.optimize_memory_usage=true", "replay.n_step=2"]]
 )

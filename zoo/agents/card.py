@@ -50,7 +50,7 @@ def score(card: Mapping[str, Any]) -> str:
     if not _is_number(mean):
         return "not evaluated"
     spread = f" ± {decimal(std)}" if _is_number(std) else ""
-    count = f" over {episodes:,} episodes" if _is_number(episodes) else ""
+    count = f" over {episodes:,} episode{'s' * (episodes != 1)}" if _is_number(episodes) else ""
     success = f", success {success_rate:.0%}" if _is_number(success_rate) else ""
     return f"{decimal(mean)}{spread}{count}{success}"
 

@@ -90,8 +90,8 @@ def _print_end(result: Result, experiment: Experiment) -> None:
     if last is not None:
         best = "" if result.best_mean is None else f", best {decimal(result.best_mean)}"
         success = "" if last.success_rate is None else f", success {last.success_rate:.0%}"
-        score = f"{decimal(last.mean)} ± {decimal(last.std)} over {last.n_episodes} episodes{success}"
-        say(f"score   {score}{best}")
+        episodes = f"{last.n_episodes} episode{'s' * (last.n_episodes != 1)}"
+        say(f"score   {decimal(last.mean)} ± {decimal(last.std)} over {episodes}{success}{best}")
     if result.agent.exists():
         say(f"agent   {shown(result.agent)}")
     run = shown(result.run.path)

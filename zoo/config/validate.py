@@ -132,7 +132,7 @@ def _check_together(values: dict[str, Any]) -> None:
         is_tuned = values.get("tuned") not in (None, "none")
         raise ZooError(
             f"`algo.learning_starts={starts}` leaves nothing of n_timesteps={n_timesteps} to learn in;"
-            " expected fewer random steps (algo.learning_starts=…), or a longer run"
+            f" expected fewer random steps, such as algo.learning_starts={n_timesteps // 10}, or a longer run"
             f"{'; tuned=none leaves tuned values out' if is_tuned else ''}"
         )
     preset = algo.get("preset")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from gymnasium import spaces
@@ -292,6 +292,11 @@ class VecNormalize(RefusesNames, VectorWrapper):
     wrapper: algorithms keep raw values and normalise them when they use them. Without ``config`` its fields
     may be ``options``, also by Stable-Baselines3's names.
     """
+
+    @staticmethod
+    def load(*_: Any) -> NoReturn:
+        """Raise `ZooError`: an agent is saved and loaded with its statistics."""
+        raise ZooError("VecNormalize.load: here it is zoo.load(agent, env); SB3's: zoo import normalize=FILE")
 
     def __init__(
         self,

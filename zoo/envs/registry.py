@@ -194,7 +194,7 @@ def _unknown(name: str, module: str) -> str:
     if others := [module + other for other in _other_versions(name)]:
         return f"unknown environment {module}{name}; there is {', '.join(others)}"
     if near := nearest_name(name, gym.registry, VERY_CLOSE):
-        hint = f"did you mean '{module}{near}'?"
+        hint = f"did you mean '{module}{near}'?" + ("" if module else f" One of your own is `module:{name}`")
     elif module:
         hint = f"{module[:-1]} registers none like it: gymnasium.register(id='{name}-v0', entry_point=…)"
     else:

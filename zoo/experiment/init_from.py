@@ -129,9 +129,14 @@ def _take_tensors(algorithm: Algorithm, checkpoint: Checkpoint, where: str) -> N
         check_tensors(shapes, saved)
     except ZooError as error:
         raise ZooError(f"{where}: its networks or its optimizer are others: {error}") from error
+    if "learning_rate" in state:  # it adapts from where it starts, which is a setting
+        saved = {**saved, "learning_rate": state["learning_rate"].numpy(force=True)}
     Tensors(state, algorithm.policy).load_state(saved)
     if algorithm.normalizer is not None and checkpoint.algorithm["normalizer"]:
         algorithm.normalizer.load_state(checkpoint.algorithm["normalizer"])
+    if reward_model := getattr(algorithm, "reward_model", None):  # but for what it knows of running episodes
+        for name in reward_model.parts().keys() & {"intrinsic", "reward_model", "discriminator"}:
+            reward_model.load_state(checkpoint.algorithm[name])
 
 
 def _take_buffer(

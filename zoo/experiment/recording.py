@@ -87,7 +87,8 @@ def rendering_env(env: EnvConfig) -> Iterator[SyncVecEnv]:
         with contextlib.closing(envs):
             modes = envs.metadata.get("render_modes") or ()
             if not isinstance(envs, SyncVecEnv) or "rgb_array" not in modes:
-                raise ZooError(f"can't film {env.id}: its metadata names no rgb_array among the render_modes")
+                modes = 'metadata = {"render_modes": ["rgb_array"]}'
+                raise ZooError(f"can't film {env.id}: its class needs {modes}, render_mode=None and render()")
             yield envs
 
 

@@ -88,6 +88,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     pages = {f"algorithms/{name}.md": algorithm_page(name) for name in ALGORITHMS}
     pages |= {f"reference/{page}.md": reference_page(page) for page in REFERENCE}
     pages["command-line.md"] = command_line_page()
+    pages["tuned-files.md"] = tuned_files_page()
     for path, page in ROOT_PAGES.items():
         if page == "index.md":  # which docs/ has
             continue
@@ -246,6 +247,20 @@ def command_line_page() -> str:
         own, _, flags = printed.getvalue().partition("\nflags\n")
         parts.append(f"## zoo {verb}\n\n```text\n{own.rstrip()}\n```")
     return "\n\n".join([*parts, f"## Flags of all verbs\n\n```text\n{flags.rstrip()}\n```"])
+
+
+def tuned_files_page() -> str:
+    """Return a page with the environments that `hyperparams/` has files for, and their algorithms."""
+    by_env: dict[str, list[str]] = {}
+    for path in sorted((REPOSITORY / "hyperparams").glob("*/*.yaml")):
+        by_env.setdefault(path.stem, []).append(f"`{path.parent.name}`")
+    rows = [
+        {"environment": f"`{env}`", "algorithms": ", ".join(names)} for env, names in sorted(by_env.items())
+    ]
+    text = (
+        "`zoo train algo=NAME env=ID` uses the file where there is one. In names, `-` stands for `/` and `:`."
+    )
+    return "\n\n".join(["# Environments with tuned files", text, table(rows)])
 
 
 def reference_page(page: str) -> str:

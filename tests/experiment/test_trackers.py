@@ -457,7 +457,7 @@ def test_wrong_tracker_is_named_before_anything_starts(module: str, own: list[st
 
 def test_documented_example_of_a_tracker_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "tracking-and-video.md"
-    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    (code,) = re.findall(r"```python\n(# my_trackers.*?)```", page.read_text(), re.DOTALL)
     (command,) = re.findall(r"^zoo train (.*my_trackers.*)$", page.read_text(), re.MULTILINE)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_trackers.py").write_text(code)

@@ -45,7 +45,7 @@ if sys.platform == "linux":
 SLOW = frozenset((Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").splitlines())
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what -m leaves out
+@pytest.hookimpl(tryfirst=True)  # before -m deselects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of `slow.txt`."""
     for item in items:

@@ -405,3 +405,8 @@ def test_normalizer_under_another_wrapper_is_refused() -> None:
         VecNormalize(normalized)
     with pytest.raises(ZooError, match="outermost"):
         zoo.PPO2("MlpPolicy", gym.wrappers.vector.RecordEpisodeStatistics(normalized))
+
+
+def test_loading_as_the_peer_does_is_answered() -> None:
+    with pytest.raises(ZooError, match=r"zoo\.load\(agent, env\)"):
+        VecNormalize.load("statistics.pkl", None)

@@ -229,8 +229,8 @@ def test_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert len(list((tmp_path / "runs").glob("ppo2/CartPole-v1/*_s3*/agent/policy.safetensors"))) == 2
 
 
-ELSEWHERE = ("python-api", "hydra", "own-parts", "algorithms", "installation")
-"""Pages whose Python other tests carry out, or that have parts of programs."""
+ELSEWHERE = ("python-api", "hydra", "own-parts", "installation")
+"""Pages whose Python other tests carry out, or that are for Colab."""
 WITH_PYTHON = [
     page
     for page in sorted((REPOSITORY / "docs").glob("*.md"))

@@ -134,8 +134,8 @@ def _take_tensors(algorithm: Algorithm, checkpoint: Checkpoint, where: str) -> N
     Tensors(state, algorithm.policy).load_state(saved)
     if algorithm.normalizer is not None and checkpoint.algorithm["normalizer"]:
         algorithm.normalizer.load_state(checkpoint.algorithm["normalizer"])
-    if reward_model := getattr(algorithm, "reward_model", None):  # but for what it knows of running episodes
-        for name in reward_model.parts().keys() & {"intrinsic", "reward_model", "discriminator"}:
+    if reward_model := getattr(algorithm, "reward_model", None):  # not its other parts: running episodes
+        for name in [name for name, part in reward_model.parts().items() if part is reward_model]:
             reward_model.load_state(checkpoint.algorithm[name])
 
 

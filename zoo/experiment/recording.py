@@ -87,8 +87,8 @@ def rendering_env(env: EnvConfig) -> Iterator[SyncVecEnv]:
         with contextlib.closing(envs):
             modes = envs.metadata.get("render_modes") or ()
             if not isinstance(envs, SyncVecEnv) or "rgb_array" not in modes:
-                modes = 'metadata = {"render_modes": ["rgb_array"]}'
-                raise ZooError(f"can't film {env.id}: its class needs {modes}, render_mode=None and render()")
+                needed = 'metadata = {"render_modes": ["rgb_array"]}, the argument render_mode and render()'
+                raise ZooError(f"can't film {env.id}: its class needs {needed}")
             yield envs
 
 

@@ -204,6 +204,21 @@ def test_onnx_of_every_algorithm_acts_as_the_agent(case: str, onnxruntime: Any, 
     np.testing.assert_allclose(actions, expected(made, observations), rtol=1e-5, atol=1e-5)
 
 
+def test_exported_actor_takes_nothing_that_only_the_critic_reads(onnxruntime: Any, tmp_path: Path) -> None:
+    options = {"policy_kwargs": {"critic": {"observations": ["bits", "vector"]}}}
+    made = agent("ppo2", PARTS, ACTIONS["choice"], normalize=True, **options)
+    export_agent(made, tmp_path, formats=["onnx"], title="")
+    session = onnxruntime.InferenceSession(str(tmp_path / "policy.onnx"))
+    assert [each.name for each in session.get_inputs()] == ["kind", "kinds"]
+    PARTS.seed(0)
+    samples = [PARTS.sample() for _ in range(100)]
+    observations = {name: np.stack([sample[name] for sample in samples]) for name in PARTS}
+    (actions,) = session.run(None, {name: observations[name] for name in ("kind", "kinds")})
+    expected_actions = made.predict(observations)[0]
+    np.testing.assert_array_equal(actions, expected_actions)
+    assert len(np.unique(expected_actions)) > 1
+
+
 def test_torch_export_acts_as_the_agent(tmp_path: Path) -> None:
     made = agent("td3", SEEN, NUMBERS, normalize=True)
     export_agent(made, tmp_path / "out", formats=["torch_export"], title="td3")

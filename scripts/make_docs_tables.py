@@ -331,7 +331,7 @@ def row_of(field: dataclasses.Field[Any], declared: str) -> tuple[str, ...]:
 
 def default_of(field: dataclasses.Field[Any]) -> str:
     if field.default is not dataclasses.MISSING:
-        return f"`{as_yaml(field.default)}`"
+        return f"`{as_yaml(field.default)}`" if field.default != "" else ""
     if field.default_factory is not dataclasses.MISSING:
         return f"`{as_yaml(field.default_factory())}`"
     return ""

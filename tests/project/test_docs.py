@@ -64,6 +64,13 @@ def documented_commands() -> list[str]:
     return sorted(set(commands))
 
 
+def test_blocks_for_the_shell_are_what_bash_reads() -> None:
+    for page in PAGES:
+        for block in re.findall(r"```bash\n(.*?)```", page.read_text(), re.DOTALL):
+            checked = subprocess.run(["bash", "-n"], input=block, text=True, capture_output=True)
+            assert not checked.stderr, f"{page.name}: {checked.stderr}"
+
+
 def files_of_tutorials() -> dict[str, str]:
     """Return the files that tutorials let the reader write."""
     texts = [page.read_text() for page in TUTORIALS.glob("*.md")]

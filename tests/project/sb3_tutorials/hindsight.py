@@ -1,10 +1,11 @@
 """Hindsight experience replay with SAC."""
 
 import gymnasium as gym
+import panda_gym  # noqa: F401
 
 from zoo import SAC, HerReplayBuffer
 
-env = gym.make("FetchReach-v4")
+env = gym.make("PandaReach-v3")
 model = SAC(
     "MultiInputPolicy",
     env,

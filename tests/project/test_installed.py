@@ -240,7 +240,7 @@ def shortened(command: str) -> str:
     more = [word for word in SHORT.get(words[1], "").split() if word.partition("=")[0] not in given]
     if words[1] == "train" and re.search(r"resume=", command):
         more = []
-    replays = r"algo=(crossq|ddpg|dqn|droq|iqn|qrdqn|redq|sac|simba(_v2)?|td3|tqc|her_\w+)\b"
+    replays = r"algo=(c51|crossq|ddpg|dqn|droq|iqn|qrdqn|rainbow|redq|sac|simba(_v2)?|td3|tqc|her_\w+)\b"
     if re.search(replays, command) and words[1] in ("train", "tune"):
         more += ["algo.learning_starts=64"] if "algo.learning_starts" not in given else []
     return " ".join([command, *more])

@@ -16,7 +16,7 @@ from zoo.envs.registry import folder_name
 from zoo.errors import ZooError, nearest
 
 COLLECTION = "trained_agents"
-IN_A_WHEEL = "of the collection a wheel has classic control, a checkout all"
+IN_A_WHEEL = "the installed wheel has the agents of classic control, a checkout has all"
 
 RUN_DEPTH = 6  # how deep runs may be: <algo>/<env>/<run>, in a sweep multirun/<sweep>/<algo>/<env>/<run>
 KEPT = "agents"  # the folder of a run in which the agents stand that were kept as it went
@@ -47,8 +47,8 @@ def find_agent(algo: str, env: str, *, runs: str | os.PathLike[str] = "runs") ->
     algorithms = sorted({agent.algo for agent in agents if agent.env == folder})
     others = f"; on {env} there is: {', '.join(map(one_line, algorithms))}" if algorithms else ""
     raise ZooError(
-        f"there is no agent of {algo} on {env} in your runs or in {COLLECTION}{nearest(env, environments)}"
-        f"{others}; `zoo agents` lists all, zoo train algo={algo} env={env} trains one; " + IN_A_WHEEL
+        f"there is no agent of {algo} on {env} in your runs or in {COLLECTION}{others}; `zoo agents`"
+        f" lists all, zoo train algo={algo} env={env} trains one; {IN_A_WHEEL}{nearest(env, environments)}"
     )
 
 

@@ -196,7 +196,7 @@ def _unknown(name: str, module: str) -> str:
     if near := nearest_name(name, gym.registry, VERY_CLOSE):
         hint = f"did you mean '{module}{near}'?" + ("" if module else f" One of your own is `module:{name}`")
     elif module:
-        hint = f"{module[:-1]} registers none like it: gymnasium.register(id='{name}-v0', entry_point=…)"
+        hint = f"{module[:-1]} has none: gymnasium.register('{name.rpartition('-v')[0] or name}-v0', …)"
     else:
         hint = f"if a package registers it, write `module:{name}`"
     return f"unknown environment {module}{name}; {hint}"

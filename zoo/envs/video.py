@@ -148,7 +148,7 @@ def parse_size(text: str | int | None) -> Size | None:
 def to_rgb(rendered: Any, name: str) -> NDArray[np.uint8]:
     """Return a rendered image as bytes, (height, width, 3). Raises `ZooError` for no image."""
     if not isinstance(rendered, np.ndarray) or rendered.ndim != 3 or rendered.shape[2] not in (3, 4):
-        raise ZooError(f"can't film {name}: it renders no images (render_mode='rgb_array')")
+        raise ZooError(f"can't film {name}: render_mode='rgb_array' gave no image: {type(rendered).__name__}")
     image = rendered[:, :, :3]
     if image.dtype == np.uint8:
         return image

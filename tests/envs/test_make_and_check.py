@@ -153,6 +153,7 @@ def test_folder_name_is_one_safe_name(env_id: str, folder: str) -> None:
         ("CartPole-v7", "unknown environment CartPole-v7; there is CartPole-v0, CartPole-v1"),
         ("Qqqqqqqqqqqqqqq-v0", "if a package registers it, write `module:Qqqqqqqqqqqqqqq-v0`"),
         ("CartPoll-v1", "One of your own is `module:CartPoll-v1`"),
+        ("toy_envs:Qqqqqqqqqqqqqqq-v3", r"toy_envs has none: gymnasium.register\('Qqqqqqqqqqqqqqq-v0'"),
         ("Grid-v0", "if a package registers it, write `module:Grid-v0`"),  # not AirRaid
         ("Frozen-v0", "if a package registers it, write `module:Frozen-v0`"),
         ("CartPole v1", "did you mean 'CartPole-v1'"),

@@ -84,6 +84,7 @@ PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 NOT_RUN = {
     "a card": r"device=cuda",
     "a cluster; the tests of sweeps start a real Slurm": r"launcher=slurm|^zoo status watch=true",
+    "MLflow, which is not among the extras": r"my_mlflow",
     "the network": r"to=me/|from=somebody/|logger=wandb(?! logger.wandb.mode=offline)",
 }
 

@@ -275,6 +275,11 @@ def test_mistakes_are_told(algorithm: Any, env: Any, arguments: dict[str, Any], 
         algorithm(**{"policy": "MlpPolicy", "env": env, **arguments})
 
 
+def test_policy_given_twice_is_told_beside_options() -> None:
+    with pytest.raises(ZooError, match="multiple values for argument 'policy'"):
+        PPO2("CartPole-v1", policy="MlpPolicy", batch_size=64)
+
+
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
 def test_unsupported_actions_error_lists_algorithms(env_id: str) -> None:
     refused, taken = {}, []

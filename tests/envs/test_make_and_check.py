@@ -316,6 +316,12 @@ def test_missing_space_is_refused() -> None:
         check_env(make)
 
 
+def test_step_of_old_gym_is_told_behind_a_time_limit() -> None:
+    old = Custom(step=lambda env: (ZEROS, 0.0, False, {}))
+    with pytest.raises(ZooError, match="five values"):
+        check_env(lambda: gym.wrappers.TimeLimit(old, 10))
+
+
 @pytest.mark.parametrize("given", [list, lambda: type("Old", (), {})(), 3])
 def test_anything_but_an_env_is_refused(given: Any) -> None:
     with pytest.raises(ZooError, match="expected"):

@@ -60,6 +60,7 @@ HARMLESS = re.compile(
     "expecting a numpy array|dtype to be|should be an int|to be a boolean|Casting input|not within the obs"
 )
 """Warnings of Gymnasium about what training converts by itself, or what `_Checker` reports more exactly."""
+FIVE_VALUES = "step() must return five values: obs, reward, terminated, truncated, info"
 SMALLEST_SIDE = 20
 """Numbers a side from which on an observation looks like a picture; fewer are a board."""
 
@@ -223,6 +224,8 @@ class _Checker:
                 if isinstance(error, TypeError) and "unexpected keyword argument 'seed'" in str(error):
                     expected = "expected reset(self, *, seed=None, options=None)"
                     raise self._fail(f"reset() takes no seed; {expected}") from error
+                if "(expected 5, got 4)" in str(error):  # a wrapper's, of a step of Gym before 0.26
+                    raise self._fail(FIVE_VALUES) from error
                 raise env_error(error, self.config.id, when) from error
         for warning in caught:
             text = re.sub(r"\x1b\[\d+m", "", str(warning.message))
@@ -279,7 +282,7 @@ class _Checker:
         when = f"in step({action!r})"
         result = self._run_check(when, gymnasium_checks.env_step_passive_checker, self.env, action)
         if len(result) != 5:
-            raise self._fail("step() must return five values: obs, reward, terminated, truncated, info")
+            raise self._fail(FIVE_VALUES)
         observation, reward, terminated, truncated, _ = result
         self._check_observation(observation, "step()")
         if np.shape(reward) or np.asarray(reward).dtype.kind not in "biuf":

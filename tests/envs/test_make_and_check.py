@@ -174,8 +174,8 @@ def test_unknown_id_is_explained(env_id: str, message: str) -> None:
         ("NowhereNoFrameskip-v4", "pip install ale-py opencv-python-headless"),
         ("NowhereBulletEnv-v0", "pip install pybullet-envs-gymnasium pybullet"),
         ("PandaNowhere-v3", "pip install gymnasium-robotics highway-env panda-gym"),
-        ("MiniGrid-Empty-5x5-v0", "pip install minigrid"),
-        ("MinAtar/Breakout-v1", "pip install minatar"),
+        ("MiniGrid-Nowhere-v0", "pip install minigrid"),
+        ("MinAtar/Nowhere-v1", "pip install minatar"),
     ],
 )
 def test_missing_package_error_gives_install_command(

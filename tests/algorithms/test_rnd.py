@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -153,6 +154,64 @@ def test_newest_frame_of_stacked_images_is_read() -> None:
     last = stacks[..., -seen.shape[-1] :] if seen.shape[1] == stacks.shape[1] else stacks[:, -seen.shape[1] :]
     assert (seen == last).all()
     model.learn(64)
+
+
+def test_newest_frame_is_read_after_loading(tmp_path: Path) -> None:
+    """A loaded agent has no environments yet, which know how many frames there are."""
+    envs = make_vec_env("Zoo/IdentityImage-v0", 2, frame_stack=3)
+    policy = {"name": "CnnPolicy", "encoder": "cnn", "features_dim": 8}
+    model = make(A2C, envs, {"features_dim": 8}, policy=policy)
+    model.save(tmp_path / "agent")
+    loaded = A2C.load(tmp_path / "agent")
+    loaded.set_env(make_vec_env("Zoo/IdentityImage-v0", 2, frame_stack=3))
+    assert loaded.reward_model.frame == model.reward_model.frame
+    assert model.reward_model.frame is not None
+    kept = loaded.reward_model
+    loaded.set_env(make_vec_env("Zoo/IdentityImage-v0", 2, frame_stack=3))
+    assert loaded.reward_model is kept
+    loaded.learn(64)
+
+
+class Still(gym.Env[Any, Any]):
+    """A bandit: one state."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        return np.zeros(2, np.float32), float(action), True, False, {}
+
+
+def test_one_state_earns_nothing() -> None:
+    model = make(A2C, make_vec_env(Still, 2)).learn(256)
+    assert (model.reward_model.intrinsic == 0).all()
+    assert all(np.isfinite(value).all() for value in model.get_parameters().values())
+
+
+def test_values_after_the_last_steps_are_of_what_followed_them() -> None:
+    """Where resets take a step, environments that were full step on: the latest observations are others."""
+    envs = make_vec_env("CartPole-v1", 32, vectorization="native")
+    model = make(env=envs, intrinsic={"gamma": 0.9}, n_steps=32, gae_lambda=1.0)
+    rnd = collected(model)
+    rnd.advantages(np.zeros((32, 32), np.float32))
+    latest, following = rnd._whitened(model.collector.raw_observations), rnd.inputs["next"][-32:]
+    is_running = ~model.buffer.dones[-1]
+    assert (latest != following).any(1)[is_running].sum() > 10
+
+    def first_returns(observations: np.ndarray) -> np.ndarray:
+        value = rnd.networks.values(torch.from_numpy(observations)).detach().numpy()
+        for row in rnd.intrinsic[::-1]:
+            value = row + 0.9 * value
+        return value
+
+    returns = rnd.inputs["returns"].reshape(32, 32)[0]
+    np.testing.assert_allclose(returns[is_running], first_returns(following)[is_running], rtol=1e-4)
+    assert np.abs(returns - first_returns(latest)).max() > 1e-3
+    np.testing.assert_allclose(returns[~is_running], first_returns(latest)[~is_running], rtol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from zoo.algorithms.search_space import ranges, searched
 from zoo.buffers.arrays import Arrays, ArraySpec, observation_spec, split_rows, transform
 from zoo.buffers.rollout import RolloutBuffer, generalized_advantages
 from zoo.config.fields import ScheduleValue, hyperparameter
+from zoo.envs.adapter import VecEnvAdapter
 from zoo.envs.config import EnvConfig
 from zoo.envs.transition import Transition
 from zoo.errors import ZooError
@@ -75,7 +76,7 @@ class RNDConfig:
 
     kind: str = hyperparameter("rnd", "random network distillation", choices=("rnd",))
     coef: float = hyperparameter(
-        0.5, "weight of intrinsic advantages, or rewards; more explores longer, 0.1 to 1", ge=0
+        0.5, "weight of intrinsic advantages, or rewards; more explores longer, 0.1 to 2", ge=0
     )
     gamma: float = hyperparameter(0.99, "discount factor of intrinsic rewards", ge=0, le=1)
     value_head: bool = hyperparameter(
@@ -83,8 +84,12 @@ class RNDConfig:
         "a critic for intrinsic rewards, which do not end with episodes; false: add them to the rewards",
     )
     features_dim: int = hyperparameter(128, "outputs that are predicted; 512 for images", ge=1)
-    learning_rate: float = hyperparameter(1e-4, "step size; larger: rewards fade sooner", ge=0)
-    n_epochs: int = hyperparameter(1, "passes over each rollout", ge=1)
+    learning_rate: float = hyperparameter(
+        1e-4, "step size, also of their critic; larger: rewards fade sooner", ge=0
+    )
+    n_epochs: int = hyperparameter(
+        1, "passes over each rollout; more: a better critic, and rewards fade sooner", ge=1
+    )
     batch_size: int = hyperparameter(256, "steps in a gradient step", unit="steps", ge=1)
     update_share: float | None = hyperparameter(
         None, "share of steps that the predictor learns from; null: 1, above 32 envs 32 / n_envs", gt=0, le=1
@@ -164,17 +169,22 @@ class OnPolicyAlgorithm(Algorithm):
     ) -> None:
         self.reward_model: RewardModel | None = None
         super().__init__(policy, env, learning_rate, **options)
-        intrinsic = getattr(self.config, "intrinsic", None)  # that of a Q-learner has none
-        if intrinsic is not None:
-            if self.config.reward_model is not None:
-                raise ZooError("`algo.intrinsic` does not go with `algo.reward_model`; leave one out")
-            from zoo.algorithms.rnd import RND
-
-            self.set_reward_model(RND(intrinsic, self))
         if self.config.reward_model is not None:
             from zoo.algorithms.reward_model import make_reward_model
 
             self.set_reward_model(make_reward_model(self))
+
+    def _use_envs(self, envs: VecEnvAdapter) -> None:
+        super()._use_envs(envs)
+        intrinsic = getattr(self.config, "intrinsic", None)  # that of a Q-learner has none
+        if intrinsic is None:
+            return
+        if self.config.reward_model is not None:
+            raise ZooError("`algo.intrinsic` does not go with `algo.reward_model`; leave one out")
+        from zoo.algorithms.rnd import RND
+
+        if not isinstance(self.reward_model, RND) or self.reward_model.n_frames != envs.n_frames:
+            self.set_reward_model(RND(intrinsic, self, envs.n_frames))
 
     def set_reward_model(self, model: RewardModel) -> None:
         """Learn from this model's rewards from now on."""

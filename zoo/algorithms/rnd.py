@@ -22,6 +22,7 @@ from zoo.buffers.frames import frame_spec
 from zoo.buffers.rollout import generalized_advantages
 from zoo.envs.normalize import RunningMoments
 from zoo.envs.spaces import Space, is_image
+from zoo.envs.transition import map_arrays
 from zoo.optim.optimizers import Adam, Parameters, Updater
 from zoo.optim.runtime import torch_settings
 from zoo.optim.update_runner import State, StepResult
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 MOST_DEVIATIONS = 5.0
 """Bound of observations, in standard deviations from their mean."""
 
+SMALLEST_VARIANCE = 1e-8
+"""Intrinsic returns that never vary, as in an environment of one state, have none to be divided by."""
+
 TARGET = "intrinsic_target"
 
 
@@ -44,9 +48,9 @@ class RND(RewardModel):
 
     uses_next_observations = True
 
-    def __init__(self, config: RNDConfig, agent: OnPolicyAlgorithm) -> None:
+    def __init__(self, config: RNDConfig, agent: OnPolicyAlgorithm, n_frames: int) -> None:
         super().__init__(config, agent)
-        n_frames = 1 if agent.envs is None else agent.envs.n_frames
+        self.n_frames = n_frames
         space, policy = agent.observation_space, agent.policy_config
         self.frame = frame_spec(observation_spec(space), n_frames)
         if self.frame is not None:
@@ -83,7 +87,8 @@ class RND(RewardModel):
         returns = forward_filtered(errors, self.returns, self.config.gamma)
         self.returns = returns[-1]
         self._update(self.return_moments, returns.ravel())
-        self.intrinsic = (errors / np.sqrt(self.return_moments.var)).astype(np.float32)
+        deviation = np.sqrt(max(float(self.return_moments.var), SMALLEST_VARIANCE))
+        self.intrinsic = (errors / deviation).astype(np.float32)
         self.agent.record("rollout/intrinsic_reward", float(self.intrinsic.mean()))
         extrinsic = self.agent.buffer.rewards
         return extrinsic if self.config.value_head else extrinsic + self.config.coef * self.intrinsic
@@ -94,12 +99,23 @@ class RND(RewardModel):
             return advantages
         shape = self.intrinsic.shape
         values = self._on_pieces(lambda rows: self.networks.values(rows["now"]), self.inputs).reshape(shape)
-        latest = {"now": self._whitened(self._newest(self.agent.collector.raw_observations))}
-        last_values = self._on_pieces(lambda rows: self.networks.values(rows["now"]), latest)
+        latest = self._whitened(self._newest(self.agent.collector.raw_observations))
+        latest = map_arrays(self._where_ended, latest, self.inputs["next"])
+        last_values = self._on_pieces(lambda rows: self.networks.values(rows["now"]), {"now": latest})
         never, gamma, gae_lambda = np.zeros(shape, np.bool_), self.config.gamma, self.agent.config.gae_lambda
         intrinsic = generalized_advantages(self.intrinsic, values, last_values, never, gamma, gae_lambda)
         self.inputs["returns"] = (intrinsic + values).ravel()
         return advantages + self.config.coef * intrinsic
+
+    def _where_ended(self, latest: Array, following: Array) -> Array:
+        """Return what follows the last steps (n_envs, …): the next episode's first where one ended.
+
+        Environments that filled their part early have stepped on, so elsewhere the latest are not those.
+        """
+        ended = self.agent.buffer.dones[-1]
+        rows = following[-len(ended) :].copy()
+        rows[ended] = latest[ended]
+        return rows
 
     def _errors(self, observations: Any) -> Tensor:
         predicted: Tensor = self.networks.predictor(observations)
@@ -124,9 +140,9 @@ class RND(RewardModel):
         """Return observations, of stacked images (n, …) the newest frame alone."""
         if self.frame is None:
             return observations
-        height_first = self.frame.shape[0] != observations.shape[1]
-        size = self.frame.shape[0 if height_first else 2]
-        return observations[:, -size:] if height_first else observations[..., -size:]
+        is_stacked_first = self.frame.shape[0] != observations.shape[1]
+        size = self.frame.shape[0 if is_stacked_first else 2]
+        return observations[:, -size:] if is_stacked_first else observations[..., -size:]
 
     def _whitened(self, observations: Any) -> Any:
         """Return observations (n, …) in standard deviations from their mean, within ±5."""
@@ -134,8 +150,8 @@ class RND(RewardModel):
         for key, part in self.subspaces.items():
             values = observations[key] if key else observations
             if (moments := self.observation_moments.get(key)) is not None:
-                values = (values - moments.mean) / np.sqrt(moments.var + 1e-8)
-                values = values.clip(-MOST_DEVIATIONS, MOST_DEVIATIONS).astype(np.float32)
+                pieces = [whiten(piece, moments) for piece in split_rows(values, self.agent._rows_at_once)]
+                values = np.concatenate(pieces)
                 values *= 255.0 if is_image(part) else 1.0  # encoders divide images by it
             whitened[key] = values
         return whitened.get("", whitened)
@@ -187,6 +203,12 @@ class RND(RewardModel):
 
     def _named_moments(self) -> dict[str, RunningMoments]:
         return {**self.observation_moments, "intrinsic returns": self.return_moments}
+
+
+def whiten(observations: Array, moments: RunningMoments) -> Array:
+    """Return observations (n, …) in standard deviations from the mean, within ±5, as float32."""
+    values = (observations - moments.mean) / np.sqrt(moments.var + 1e-8)
+    return values.clip(-MOST_DEVIATIONS, MOST_DEVIATIONS).astype(np.float32)
 
 
 def forward_filtered(rewards: Array, before: Array, gamma: float) -> Array:

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from logged_envs import Logged
 from torch import Tensor, nn
 
-from zoo import PQN, ZooError, make_vec_env
+from zoo import PQN, ZooError, ZooWarning, make_vec_env
 from zoo.buffers.rollout import generalized_advantages
 from zoo.experiment.evaluation import evaluate
 
@@ -269,6 +269,11 @@ def test_recurrent_network_learns_what_masks_and_memory_need() -> None:
 def test_bad_input_is_named(policy: dict[str, Any], options: dict[str, Any], key: str) -> None:
     with pytest.raises(ZooError, match=key):
         PQN(policy, "CartPole-v1", n_envs=2, **options)
+
+
+def test_few_environments_are_warned_of() -> None:
+    with pytest.warns(ZooWarning, match="n_envs=2 may learn nothing"):
+        PQN({"net_arch": [8]}, "CartPole-v1", n_envs=2, compile=False, threads=1).learn(64)
 
 
 @pytest.mark.parametrize(

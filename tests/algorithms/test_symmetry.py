@@ -14,7 +14,7 @@ from logged_envs import Logged
 from torch import Tensor, distributions, nn
 
 import zoo
-from zoo import PPO1, PPO2, ZooError, make_vec_env
+from zoo import PPO1, PPO2, ZooError, ZooWarning, make_vec_env
 from zoo.policies.actor_critic import ActorCritic, PolicyInput
 
 N_STEPS, CLIP, RATE = 16, 0.1, 0.01
@@ -33,6 +33,23 @@ def narrow(observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
 
 def lonely(observations: Tensor, actions: Tensor) -> Tensor:
     return observations
+
+
+def flip_in_place(observations: Any, actions: Any) -> Any:
+    observations *= -1.0
+    actions *= -1.0
+    return observations, actions
+
+
+def opposite(observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+    return -observations, -actions
+
+
+number = 3
+
+
+def next_choice(observations: Any, actions: Any) -> Any:
+    return observations, actions + 1
 
 
 def symmetry(function: Any = flip, **options: Any) -> dict[str, Any]:
@@ -261,13 +278,23 @@ OTHERS: dict[str, dict[str, Any]] = {
 def test_same_seed_saves_and_loads(case: str, tmp_path: Path) -> None:
     model, again = (made(**OTHERS[case]).learn(64) for _ in range(2))
     path = model.save(tmp_path / "agent")
-    with pytest.raises(ZooError, match="trust=true"):
-        zoo.load(path)
+    with pytest.warns(ZooWarning, match=r"without `algo\.symmetry`.*trust=true"):
+        actor: Any = zoo.load(path)
+    assert actor.config.symmetry is None
     loaded: Any = zoo.load(path, trust=True)
     assert loaded.config.symmetry["_target_"].startswith("test_symmetry.")
     for name, values in model.get_parameters().items():
         np.testing.assert_array_equal(again.get_parameters()[name], values)
         np.testing.assert_allclose(loaded.get_parameters()[name], values, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["augment", "loss"])
+def test_function_may_change_its_arguments(mode: str) -> None:
+    first, second = (
+        made(symmetry=symmetry(function, mode=mode)).learn(64).get_parameters()
+        for function in (flip_in_place, opposite)
+    )
+    assert all((first[name] == second[name]).all() for name in first)
 
 
 @pytest.mark.parametrize(
@@ -277,10 +304,13 @@ def test_same_seed_saves_and_loads(case: str, tmp_path: Path) -> None:
         ({"symmetry": symmetry("test_symmetry.flop")}, "did you mean 'flip'"),
         ({"symmetry": symmetry(mode="both")}, "mode"),
         ({"symmetry": symmetry(weight=1.0)}, "weight"),
+        ({"symmetry": symmetry(coef=7.0)}, "mode=loss"),
         ({"symmetry": symmetry(mode="loss"), "actions": spaces.Discrete(3)}, "is for Box actions"),
         ({"symmetry": symmetry(), "policy": {"recurrent": "lstm"}, "chunk_length": 4}, "recurrent"),
+        ({"symmetry": symmetry("test_symmetry.number")}, "no function"),
         ({"symmetry": symmetry(narrow)}, "narrow returned"),
         ({"symmetry": symmetry(lonely)}, "lonely returned"),
+        ({"symmetry": symmetry(next_choice), "actions": spaces.Discrete(3)}, "next_choice returned actions"),
     ],
 )
 def test_errors_name_the_key(options: dict[str, Any], message: str) -> None:

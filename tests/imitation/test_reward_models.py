@@ -17,7 +17,7 @@ from zoo.algorithms.registry import algorithm_class
 from zoo.algorithms.reward_model import RewardModel, RewardRollout
 from zoo.config.fields import hyperparameter
 from zoo.envs.config import EnvConfig
-from zoo.errors import ZooError
+from zoo.errors import ZooError, ZooWarning
 
 Array = np.ndarray
 
@@ -122,7 +122,7 @@ def test_command_line_takes_a_reward_model(tmp_path: Path, monkeypatch: pytest.M
     run = ["algo=ppo2", "env=CartPole-v1", "n_timesteps=64", "n_envs=2", "algo.n_steps=32", "tuned=none"]
     result = zoo.train(*run, bonus, "callbacks=none", "verbose=0", "device=cpu", "compile=false")
     assert result.algorithm.reward_model.config == CountBonusConfig(0.25)
-    with pytest.raises(ZooError, match="trust=true"):
+    with pytest.warns(ZooWarning, match=r"without `algo\.reward_model`.*trust=true"):
         zoo.load(result.algorithm.save(tmp_path / "agent"))
     again = zoo.load(tmp_path / "agent", env="CartPole-v1", trust=True).learn(300)
     assert again.reward_model.counts.sum() > 0
@@ -173,6 +173,26 @@ class Plain(RewardModel):
 
     def rewards(self, rollout: RewardRollout) -> Any:
         return self.returned(rollout.rewards)
+
+
+class Same(Plain):
+    returned = staticmethod(lambda rewards: rewards)
+
+
+class Opposite(Same):
+    """What was better is worse."""
+
+    def advantages(self, advantages: Array) -> Array:
+        return -advantages
+
+
+@pytest.mark.parametrize("name", [*ON_POLICY, "pqn"])
+def test_advantages_of_the_model_are_learned_from(name: str) -> None:
+    first, second, again = (
+        explorer(name, {"_target_": model}).learn(64).get_parameters() for model in (Same, Opposite, Same)
+    )
+    assert any((np.abs(first[key] - second[key]) > 1e-6).any() for key in first)
+    assert all((first[key] == again[key]).all() for key in first)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ import numpy as np
 
 from zoo.agents.card import complete_card, readme
 from zoo.agents.find import path_of_agent, resolve_agent
-from zoo.agents.trust import refuse_foreign_code, stands_in_own_runs
+from zoo.agents.trust import refuse_foreign_code, stands_in_own_runs, without_foreign_training
 from zoo.config.environment_values import as_written
 from zoo.config.schema import PRESET
 from zoo.core.atomic import atomic_folder
@@ -109,6 +109,7 @@ def _read_agent(folder: Path, *, trust: bool, own_env: bool) -> AgentFiles:
     if policy is None:
         raise _missing_file(folder, POLICY)
     if not trust:
+        config["algo"] = without_foreign_training(config.get("algo"), one_line(folder))
         checked = {key: value for key, value in config.items() if key != "env" or not own_env}
         refuse_foreign_code(checked, one_line(folder))
     config["env"] = _with_limit(config.get("env"), EPISODE_LIMITS)

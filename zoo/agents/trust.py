@@ -11,18 +11,22 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from zoo.core.printing import one_line
 from zoo.envs.registry import ENVPOOL
-from zoo.errors import ZooError
+from zoo.errors import ZooError, ZooWarning
 
 TRUSTED_PACKAGES = ("zoo.", "gymnasium.wrappers.", "minigrid.wrappers.")
 """Packages whose classes an agent may name."""
 
 HYDRA_KEYS = ("_args_", "_partial_", "_recursive_", "_convert_")
+ONLY_TO_LEARN = ("symmetry", "reward_model")
+"""Keys of ``algo`` whose code an agent does not need to act."""
+
 MASK_FUNCTION = "action_mask_fn"
 
 
@@ -35,6 +39,20 @@ def refuse_foreign_code(config: Mapping[str, Any], origin: str) -> None:
                 f"the agent in {origin} asks for `{one_line(path)}: {one_line(value, 80)}`, refused because"
                 f" {problem}; if you know where it comes from, load it with trust=true"
             )
+
+
+def without_foreign_training(algo: Any, origin: str) -> Any:
+    """Return an agent's section ``algo`` without foreign code that only learning needs; warn of it."""
+    if not isinstance(algo, Mapping):
+        return algo
+    asked = {
+        key: {**algo[key]}.get("_target_") for key in ONLY_TO_LEARN if isinstance(algo.get(key), Mapping)
+    }
+    foreign = [key for key, target in asked.items() if not _is_known(str(target))]
+    for key in foreign:
+        what = f"the agent in {origin} is loaded without `algo.{key}`, which only learning needs"
+        warnings.warn(f"{what}; trust=true keeps it", ZooWarning, stacklevel=5)
+    return {**algo, **dict.fromkeys(foreign)}
 
 
 def stands_in_own_runs(agent: Path, runs: str | os.PathLike[str] = "runs") -> bool:

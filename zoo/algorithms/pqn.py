@@ -7,6 +7,7 @@ them. What keeps this stable is layer normalisation, the optimizer RAdam, and th
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -21,12 +22,15 @@ from zoo.algorithms.search_space import NET_ARCHS, choices, ranges, searched
 from zoo.buffers.arrays import Arrays, transform
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.config.schedules import Schedule
+from zoo.errors import ZooWarning
 from zoo.optim.optimizers import OPTIMIZERS, Optimizer, adam_like
 from zoo.optim.update_runner import State, StepResult
 from zoo.policies.actor_critic import PolicyInput
 from zoo.policies.distributions import gather
 from zoo.policies.exploration import EpsilonGreedy
 from zoo.policies.q_networks import NormalizedQNetwork
+
+FEW_ENVS = 16
 
 
 @dataclass
@@ -68,6 +72,14 @@ class PQN(OnPolicyAlgorithm):
     config: PQNConfig  # type: ignore[assignment]
     policy: NormalizedQNetwork  # type: ignore[assignment]
 
+    def _check_budget(self, n_steps: int) -> None:
+        n_envs = self.n_envs * self.distributed.size
+        if n_envs < FEW_ENVS:
+            message = (
+                f"pqn has no replay buffer and needs many environments: n_envs={n_envs} may learn nothing"
+            )
+            warnings.warn(f"{message}, take 32 to 128", ZooWarning, stacklevel=4)
+
     def _optimizer(self) -> Optimizer:
         return adam_like(self.config.optimizer, (0.9, 0.999), None)
 
@@ -96,7 +108,10 @@ class PQN(OnPolicyAlgorithm):
     def update(self) -> None:
         """Take a gradient step on each minibatch of each epoch, towards the λ-returns of the rollout."""
         rollout, values = self.collected(), self.values_of_steps()
-        targets = values + self.advantages(values, self.config.q_lambda)
+        advantages = self.advantages(values, self.config.q_lambda)
+        if self.reward_model is not None:
+            advantages = self.reward_model.advantages(advantages)
+        targets = values + advantages
         rollout["returns"] = self._tensors(self.buffer.as_rows(targets))
         minibatches = self.buffer.minibatch_rows(self.rng, self.config.n_epochs, *self._minibatches())
         shared = {"rollout": rollout, **self.rates(self._progress_before)}

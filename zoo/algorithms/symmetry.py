@@ -11,6 +11,7 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from gymnasium import spaces
 from torch import Tensor
 
 from zoo.algorithms.on_policy import RAW, RolloutBatch
@@ -51,7 +52,11 @@ class Symmetry:
         self.agent, self.target = weakref.proxy(agent), self.config._target_
         if not self.target:
             raise ZooError(f"`{WHERE}` needs the function that mirrors: {{_target_: module.function, …}}")
+        if self.config.coef != SymmetryConfig.coef and self.config.mode == "augment":
+            raise ZooError(f"`{WHERE}.coef` is the weight of the loss; it needs `{WHERE}.mode=loss`")
         self.function = own_object(WHERE, self.target)
+        if not callable(self.function):
+            raise ZooError(f"`{WHERE}`: {self.target} is no function")
         self.is_augmenting, head = self.config.mode == "augment", agent.policy.head
         if agent.policy_config.recurrent is not None or agent.recurrent.array is not None:
             raise ZooError(f"`{WHERE}` is not for recurrent policies, whose states it can't mirror")
@@ -73,15 +78,31 @@ class Symmetry:
 
     def _mirror(self, observations: Any, actions: Any) -> dict[str, Any]:
         pair = {"observations": observations, "actions": actions}
-        result = self.function(observations, actions)
+        result = self.function(*self._copies(observations, actions))
         try:
             mirrored = dict(zip(pair, result, strict=True))
-            shapes = tree_signature(mirrored)
+            fits = tree_signature(mirrored) == tree_signature(pair)
         except (TypeError, ValueError):
-            shapes = None
-        if shapes != (expected := tree_signature(pair)):
-            raise ZooError(f"`{WHERE}`: {self.target} returned {shapes}; expected tensors like {expected}")
+            fits = False
+        if not fits:
+            given = tree_map(lambda tensor: f"{list(tensor.shape)} {tensor.dtype}", pair)
+            raise ZooError(f"`{WHERE}`: {self.target} returned other things than tensors like {given}")
+        self._check_choices(mirrored["actions"])
         return mirrored
+
+    def _copies(self, *trees: Any) -> Any:
+        """Return copies, which the function may change in place."""
+        return tree_map(Tensor.clone, trees)
+
+    def _check_choices(self, actions: Tensor) -> None:
+        """Raise `ZooError` for mirrored choices, counted from 0, that the space does not have."""
+        space = self.agent.action_space
+        if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+            sizes = actions.new_tensor(space.n if isinstance(space, spaces.Discrete) else space.nvec)
+            if ((actions < 0) | (actions >= sizes)).any():
+                raise ZooError(
+                    f"`{WHERE}`: {self.target} returned actions that {describe(space)} does not have"
+                )
 
     def doubled(self, batch: RolloutBatch) -> RolloutBatch:
         """Return a batch with its mirrored steps behind its own."""
@@ -94,5 +115,5 @@ class Symmetry:
     def loss(self, batch: RolloutBatch, parameters: Tensor) -> Tensor:
         """Return the squared difference, of the parameters of a `doubled` batch's distributions."""
         means, of_mirrored = parameters[..., : self.agent.policy.head.noise_size].chunk(2)
-        _, mirrored_means = self.function(batch["observations"], means.detach())
+        _, mirrored_means = self.function(*self._copies(batch["observations"], means.detach()))
         return (of_mirrored - mirrored_means).square().mean()

@@ -415,8 +415,8 @@ class C51(_C51):
         parameter_noise (bool, default False): explore by adaptive noise on the network's parameters
             instead of random actions
         max_grad_norm (float | None, default None, > 0): bound of the gradient's norm; null: none
-        noisy (bool, default False): explore by layers with learned noise (noisy networks) instead of
-            random actions
+        noisy (bool, default False): explore by layers with learned noise (noisy networks);
+            exploration_… have no effect then
         noisy_std (float, default 0.5, ≥ 0): first size of that noise; larger: explores more, for longer
         n_atoms (int, default 51, ≥ 2, ≤ 100000): evenly spaced returns that a distribution covers
         value_range (list[float], default [-10.0, 10.0]): [low, high] of these returns; scale rewards to
@@ -671,8 +671,8 @@ class DQN(_DQN):
         parameter_noise (bool, default False): explore by adaptive noise on the network's parameters
             instead of random actions
         max_grad_norm (float | None, default 10.0, > 0): bound of the gradient's norm; null: none
-        noisy (bool, default False): explore by layers with learned noise (noisy networks) instead of
-            random actions
+        noisy (bool, default False): explore by layers with learned noise (noisy networks);
+            exploration_… have no effect then
         noisy_std (float, default 0.5, ≥ 0): first size of that noise; larger: explores more, for longer
         munchausen (MunchausenConfig | dict[str, Any] | None, default None): reward the log of a softmax
             policy, which targets value then: {alpha: 0.9, tau: 0.03, floor: -1}; double has no effect
@@ -1065,8 +1065,8 @@ class IQN(_IQN):
         parameter_noise (bool, default False): explore by adaptive noise on the network's parameters
             instead of random actions
         max_grad_norm (float | None, default None, > 0): bound of the gradient's norm; null: none
-        noisy (bool, default False): explore by layers with learned noise (noisy networks) instead of
-            random actions
+        noisy (bool, default False): explore by layers with learned noise (noisy networks);
+            exploration_… have no effect then
         noisy_std (float, default 0.5, ≥ 0): first size of that noise; larger: explores more, for longer
         munchausen (MunchausenConfig | dict[str, Any] | None, default None): reward the log of a softmax
             policy, which targets value then: {alpha: 0.9, tau: 0.03, floor: -1}; double has no effect
@@ -1450,8 +1450,8 @@ class QRDQN(_QRDQN):
         parameter_noise (bool, default False): explore by adaptive noise on the network's parameters
             instead of random actions
         max_grad_norm (float | None, default None, > 0): bound of the gradient's norm; null: none
-        noisy (bool, default False): explore by layers with learned noise (noisy networks) instead of
-            random actions
+        noisy (bool, default False): explore by layers with learned noise (noisy networks);
+            exploration_… have no effect then
         noisy_std (float, default 0.5, ≥ 0): first size of that noise; larger: explores more, for longer
         munchausen (MunchausenConfig | dict[str, Any] | None, default None): reward the log of a softmax
             policy, which targets value then: {alpha: 0.9, tau: 0.03, floor: -1}; double has no effect
@@ -1628,8 +1628,8 @@ class Rainbow(_Rainbow):
         parameter_noise (bool, default False): explore by adaptive noise on the network's parameters
             instead of random actions
         max_grad_norm (float | None, default 10.0, > 0): bound of the gradient's norm; null: none
-        noisy (bool, default True): explore by layers with learned noise (noisy networks) instead of
-            random actions
+        noisy (bool, default True): explore by layers with learned noise (noisy networks); exploration_…
+            have no effect then
         noisy_std (float, default 0.5, ≥ 0): first size of that noise; larger: explores more, for longer
         n_atoms (int, default 51, ≥ 2, ≤ 100000): evenly spaced returns that a distribution covers
         value_range (list[float], default [-10.0, 10.0]): [low, high] of these returns; scale rewards to

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from zoo import A2C, ACER, ACKTR, DDPG, DQN, PPO1, PPO2, QRDQN, SAC, TD3, TQC, TRPO, CrossQ
+from zoo import A2C, ACER, ACKTR, C51, DDPG, DQN, IQN, PPO1, PPO2, PQN, QRDQN, SAC, TD3, TQC, TRPO, CrossQ
 from zoo.algorithms.algorithm import Algorithm
 from zoo.envs.make_env import make_vec_env
 from zoo.experiment.evaluation import evaluate_policy
@@ -31,6 +31,8 @@ NOISY = {**OFF_POLICY, "exploration_fraction": 0.9, "parameter_noise": True, "le
 IN_A_BOX = {**OFF_POLICY, "learning_rate": 3e-3, "batch_size": 64}
 DDPG_SETTINGS = {**IN_A_BOX, "actor_learning_rate": 1e-3}
 UNITS = {"random_exploration": 0.5, "normalize_returns": True, "enable_popart": True, "reward_scale": 50.0}
+C51_SETTINGS = {"learning_rate": 3e-3, "value_range": [-0.5, 1.5], "n_atoms": 21}
+IQN_SETTINGS = {"learning_rate": 3e-3, "n_quantiles": 8, "n_target_quantiles": 8, "exploration_fraction": 0.5}
 CORRIDOR_SETTINGS = {"learning_starts": 200, "learning_rate": 3e-3, "gamma": 0.9}
 CORRIDOR_SETTINGS |= {"target_update_interval": 100, "exploration_fraction": 0.6}
 
@@ -52,7 +54,11 @@ OTHERS: list[Any] = [
     ),
     (DQN, "Discrete", {**OFF_POLICY, "learning_rate": 2e-3, "exploration_fraction": 0.5}, 1500, 0.98),
     (QRDQN, "Discrete", {**NOISY, "learning_rate": 3e-3, "n_quantiles": 10}, 2000, 0.98),
+    (C51, "Discrete", {**OFF_POLICY, **C51_SETTINGS, "noisy": True}, 2000, 0.98),
+    (IQN, "Discrete", {**OFF_POLICY, **IQN_SETTINGS, "munchausen": {}}, 2000, 0.98),
+    (PQN, "Discrete", {"n_steps": 8, "batch_size": 16, "gamma": 0.0, "learning_rate": 5e-3}, 6000, 0.98),
     (SAC, "Box", IN_A_BOX, 1500, 0.85),
+    (SAC, "MultiDiscrete", IN_A_BOX, 1500, 0.95),
     pytest.param(
         *(SAC, "Box", {**IN_A_BOX, "train_freq": 32, "gradient_steps": 16, "use_sde": True}, 1600, 0.85),
         marks=SLOW,

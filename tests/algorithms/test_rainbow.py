@@ -524,9 +524,12 @@ def test_rainbow_has_the_papers_values() -> None:
 
 WRONG = {
     "algo=dqn algo.noisy=true algo.parameter_noise=true": "`algo.noisy` explores instead of",
+    "algo=dqn algo.noisy_std=0.1": "`algo.noisy_std=0.1` needs `algo.noisy=true`",
     "algo=qrdqn algo.noisy=true policy.block=residual": "`algo.noisy` needs plain hidden layers",
     "algo=c51 algo.value_range=[5,-5]": "algo.value_range=[5.0, -5.0]`: expected [low, high]",
     "algo=c51 algo.munchausen={}": "algo.munchausen",
+    "algo=dqn algo.munchausen=true": "{} switches it on",
+    "algo=c51 algo.v_max=10": "algo.value_range=[",
     "algo=dqn algo.munchausen.tau=0": "algo.munchausen.tau",
     "algo=rainbow env=Pendulum-v1": "Discrete",
     "algo=iqn env=Pendulum-v1": "Discrete",

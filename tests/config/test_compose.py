@@ -39,6 +39,13 @@ def test_untuned_hyperparameters_are_class_defaults(name: str) -> None:
     assert config.tuned is None
 
 
+@pytest.mark.parametrize("word", ["intrinsic=null", "intrinsic=none", "algo.intrinsic=null"])
+def test_intrinsic_rewards_of_a_tuned_file_are_switched_off(word: str) -> None:
+    command = ["algo=ppo2", "env=MiniGrid-Empty-16x16-v0"]
+    assert zoo.compose("train", command).algo.intrinsic.kind == "rnd"
+    assert zoo.compose("train", [*command, word]).algo.intrinsic is None
+
+
 OWN_FILES = {
     "hyperparams/ppo2/Acrobot-v1.yaml": "algo: {gamma: 0.5, n_steps: 5, n_epochs: 5, gae_lambda: 0.5}",
     "hyperparams/ppo2/CartPole-v1.yaml": (

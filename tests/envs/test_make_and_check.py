@@ -22,7 +22,7 @@ from zoo import PPO2, SAC
 from zoo.envs.config import EnvConfig, env_config
 from zoo.envs.env_checker import check_env
 from zoo.envs.make_env import make_vec_env
-from zoo.envs.registry import PACKAGES, folder_name, missing_packages_named, resolve
+from zoo.envs.registry import PACKAGES, folder_name, missing_packages_named, resolve, with_registered_env
 from zoo.errors import ZooError, ZooWarning
 
 SMALL = {"net_arch": [4]}
@@ -52,6 +52,10 @@ class Counter(gym.Env[Any, Any]):
 
 def make_counter(n: int = 1, render_mode: str | None = None) -> Counter:
     return Counter(n, render_mode)
+
+
+def test_class_that_is_registered_has_its_id() -> None:
+    assert with_registered_env({"env": Counter, "seed": 1}) == {"env": "Counter-v0", "seed": 1}
 
 
 @pytest.fixture(autouse=True)

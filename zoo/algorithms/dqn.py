@@ -79,7 +79,7 @@ class DQNConfig(OffPolicyConfig):
     )
     max_grad_norm: float | None = hyperparameter(10.0, "bound of the gradient's norm; null: none", gt=0)
     noisy: bool = hyperparameter(
-        False, "explore by layers with learned noise (noisy networks) instead of random actions"
+        False, "explore by layers with learned noise (noisy networks); exploration_… have no effect then"
     )
     noisy_std: float = hyperparameter(
         0.5, "first size of that noise; larger: explores more, for longer", ge=0, is_finite=True
@@ -93,6 +93,8 @@ class DQNConfig(OffPolicyConfig):
     def __post_init__(self) -> None:
         if self.noisy and self.parameter_noise:
             raise ZooError("`algo.noisy` explores instead of `algo.parameter_noise`; leave one of them out")
+        if self.noisy_std != DQNConfig.noisy_std and not self.noisy:
+            raise ZooError(f"`algo.noisy_std={self.noisy_std}` needs `algo.noisy=true`")
 
 
 class DQN(OffPolicyAlgorithm):

@@ -275,8 +275,8 @@ class PPO2(OnPolicyAlgorithm):
 def adapted(learning_rate: Tensor, kl: Tensor, desired_kl: float, is_first: Tensor) -> Tensor:
     """Return the learning rate of a step: smaller after too large a KL divergence, larger after a small one.
 
-    It changes by a factor of 1.5 above twice and below half of ``desired_kl``, as in rsl_rl. The first step
-    of an update has nothing to compare: its policy is the old one.
+    It changes by a factor of 1.5 above twice and below half of ``desired_kl``. The first step of an update
+    has nothing to compare: its policy is the old one. There rsl_rl raises the rate.
     """
     lower = torch.where(kl > 2 * desired_kl, learning_rate / RATE_FACTOR, learning_rate)
     rate = torch.where((kl > 0) & (kl < desired_kl / 2), learning_rate * RATE_FACTOR, lower)

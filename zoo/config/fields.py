@@ -153,6 +153,8 @@ def _converted(value: Any, hint: Any, path: str) -> Any:
             " text, `lin_3e-4` (from that value to 0), or as {type: linear, start: 3e-4, end: 1e-5}"
         )
     expected = " or ".join(dict.fromkeys(map(_spelled, options)))
+    if value is True and any(map(dataclasses.is_dataclass, options)):
+        expected += "; {} switches it on with its defaults"
     raise ZooError(f"`{path}={one_line(repr(value))}` has the wrong type; expected {expected}")
 
 

@@ -43,6 +43,8 @@ def with_config_keys(command: str, overrides: Sequence[str]) -> list[str]:
     """Return the overrides with each key as the command's settings call it."""
     names = {"algo._target_": "algo", "intrinsic": "algo.intrinsic.kind"}
     names |= KEYS_BY_TYPED_NAME.get(command, {})
+    none = {f"intrinsic={word}": "algo.intrinsic=null" for word in ("null", "none", "false")}
+    overrides = [none.get(override, override) for override in overrides]
     parts = [re.sub(r"^intrinsic\.", "algo.intrinsic.", override).partition("=") for override in overrides]
     return [f"{names.get(name, name)}{equals}{value}" for name, equals, value in parts]
 

@@ -226,10 +226,11 @@ class Experiment:
         rollout = getattr(buffer, "n_steps", 0) * self.algorithm.n_envs * self._launcher.size
         n_rollouts = math.ceil(steps / (rollout or 1))
         every = self._evaluation.every if self._evaluation is not None else steps
-        if steps and rollout and (n_rollouts * rollout > 1.01 * steps or rollout > every):
+        if steps and rollout and (n_rollouts * rollout > 1.01 * steps or n_rollouts < steps // every):
             total = n_rollouts * rollout
             parts = [f"trains {total:,} steps, not {steps:,}"] if total > steps else []
-            parts += [f"evaluations: {n_rollouts}, not {steps // every}"] if rollout > every else []
+            planned = steps // every
+            parts += [f"evaluations: {n_rollouts}, not {planned}"] if n_rollouts < planned else []
             logger.info(f"rollouts of {rollout:,} (n_steps × n_envs) are never split: {'; '.join(parts)}")
 
     def evaluate(self) -> None:

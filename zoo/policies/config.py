@@ -127,10 +127,10 @@ class PolicyConfig:
         ge=0,
     )
     actor: ActorConfig | None = hyperparameter(
-        None, "fields for the actor alone: {layer_norm: true, …}; not for dqn, qrdqn, pqn"
+        None, "fields for the actor alone: {layer_norm: true, …}; not for Q-learning"
     )
     critic: CriticConfig | None = hyperparameter(
-        None, "fields for the critic alone: {layer_norm: true, …}; not for dqn, qrdqn, pqn, ars"
+        None, "fields for the critic alone: {layer_norm: true, …}; not for Q-learning, ars"
     )
     features_dim: int | None = hyperparameter(
         None, "width of an image encoder's output; null: 512, of small_cnn 128", ge=1

@@ -202,7 +202,7 @@ class JointCategorical(Categorical):
         n = math.prod(sizes)
         if n > MOST_COMBINATIONS:
             raise ZooError(
-                f"the env's actions {space} have {n:,} combinations, of which sac values each: at most"
+                f"the env's actions {space} have {n:,} combinations, each with a value of its own: at most"
                 f" {MOST_COMBINATIONS:,}; ppo2 takes more"
             )
         super().__init__(spaces.Discrete(n), features_dim)

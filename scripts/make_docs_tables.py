@@ -181,8 +181,16 @@ def algorithms_table() -> str:
 
 
 def presets_table() -> str:
-    rows = [(f"`{name}`", summary_of(name).rstrip("."), f"`{class_of(name).name}`") for name in PRESETS]
-    return markdown(("`algo=`", "what it is", "builds on"), [*rows])
+    rows = [
+        (
+            f"`{name}`",
+            f"`{class_of(name).__name__}`",
+            summary_of(name).rstrip("."),
+            f"`{class_of(name).name}`",
+        )
+        for name in PRESETS
+    ]
+    return markdown(("`algo=`", "in Python", "what it is", "builds on"), [*rows])
 
 
 def algorithm_file(name: str) -> str:

@@ -201,8 +201,8 @@ class CategoricalNetwork(QuantileNetwork):
 
     def action_values(self, estimates: Tensor) -> Tensor:
         """Return the expected returns (…, actions)."""
-        logits = estimates.transpose(-1, -2).contiguous()  # a softmax over the last dimension is quicker
-        return torch.softmax(logits, -1) @ self.returns(estimates.device, estimates.dtype)
+        returns = self.returns(estimates.device, estimates.dtype)
+        return (torch.softmax(estimates, -2) * returns[:, None]).sum(-2)
 
 
 class NormalizedQNetwork(nn.Module):

@@ -131,6 +131,7 @@ NOT_DRAWN = {
     "dqn/LunarLander-v3": AT_ONCE,
     "qrdqn/Acrobot-v1": AT_ONCE,
     "qrdqn/LunarLander-v3": AT_ONCE,
+    "rainbow/LunarLander-v3": "algo.buffer_size",  # keeps every step
     "sac/Acrobot-v1": "algo.learning_starts",  # random steps must meet the goal first
     "sac/MountainCarContinuous-v0": AT_ONCE,
     "tqc/MountainCarContinuous-v0": AT_ONCE,

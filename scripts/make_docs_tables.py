@@ -74,6 +74,7 @@ BESIDE_SB3 = {
 SUITES = {
     "Atari": r".*NoFrameskip-v\d+",
     "MiniGrid": r"MiniGrid-.*",
+    "MinAtar": r"MinAtar/.*",
     "Box2D": r"(LunarLander|BipedalWalker).*",
     "MuJoCo": r".*-v5",
     "PyBullet": r".*BulletEnv-v0",

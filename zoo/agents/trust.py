@@ -45,13 +45,11 @@ def without_foreign_training(algo: Any, origin: str) -> Any:
     """Return an agent's section ``algo`` without foreign code that only learning needs; warn of it."""
     if not isinstance(algo, Mapping):
         return algo
-    asked = {
-        key: {**algo[key]}.get("_target_") for key in ONLY_TO_LEARN if isinstance(algo.get(key), Mapping)
-    }
-    foreign = [key for key, target in asked.items() if not _is_known(str(target))]
+    parts = {key: algo[key] for key in ONLY_TO_LEARN if isinstance(algo.get(key), Mapping)}
+    foreign = [key for key, part in parts.items() if not _is_known(str(part.get("_target_")))]
     for key in foreign:
-        what = f"the agent in {origin} is loaded without `algo.{key}`, which only learning needs"
-        warnings.warn(f"{what}; trust=true keeps it", ZooWarning, stacklevel=5)
+        message = f"the agent in {origin} is loaded without `algo.{key}`, which only learning needs"
+        warnings.warn(f"{message}; trust=true keeps it", ZooWarning, stacklevel=5)
     return {**algo, **dict.fromkeys(foreign)}
 
 

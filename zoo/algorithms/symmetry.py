@@ -85,8 +85,8 @@ class Symmetry:
         except (TypeError, ValueError):
             fits = False
         if not fits:
-            given = tree_map(lambda tensor: f"{list(tensor.shape)} {tensor.dtype}", pair)
-            raise ZooError(f"`{WHERE}`: {self.target} returned other things than tensors like {given}")
+            expected = tree_map(lambda tensor: f"{list(tensor.shape)} {tensor.dtype}", pair)
+            raise ZooError(f"`{WHERE}`: {self.target} returned other things than tensors like {expected}")
         self._check_choices(mirrored["actions"])
         return mirrored
 

@@ -118,9 +118,10 @@ def with_registered_env(settings: Mapping[str, Any]) -> dict[str, Any]:
         return dict(settings)
     if not name.isidentifier():
         raise ZooError("env is a function without a name; expected a class, or a function made by def")
-    own = (make, f"{make.__module__}:{make.__qualname__}")  # its module may have registered it
-    for known in [each for each, spec in gym.registry.items() if each != name and spec.entry_point in own]:
-        return {**settings, "env": known}
+    entry_points = (make, f"{make.__module__}:{make.__qualname__}")  # its module may have registered it
+    for env_id, spec in gym.registry.items():
+        if env_id != name and spec.entry_point in entry_points:
+            return {**settings, "env": env_id}
     if name not in gym.registry or gym.registry.pop(name).entry_point is not make:
         print_message(
             f"env={name} is known in this process alone: workers=2, zoo tune and commands for its run need a"

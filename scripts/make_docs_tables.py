@@ -380,7 +380,7 @@ def scores_table() -> str:
     for (algo, env), seeds in scores().items():
         if f"{algo}/{env}" in IN_README:
             mean = statistics.mean(float(seed["mean_return"]) for seed in seeds)
-            beside = "; ".join(published(algo, env)) or "–"
+            beside = published(algo, env)
             rows.append((f"`{algo}`", env, steps_of(seeds), f"{mean:,.1f}", each_seed(seeds), beside))
     return markdown(headings, sorted(rows, key=lambda row: row[1]))
 
@@ -446,16 +446,18 @@ def environment_section(env: str, algorithms: list[tuple[str, list[dict[str, str
         for what, kind in (("the best agent plays", "gif"), ("evaluations during training", "png"))
         if (REPOSITORY / f"docs/images/collection/{folder_name(env)}.{kind}").exists()
     ]
-    headings = ("algorithm", "agent", "best", "last", "published", "difference", "steps", "minutes")
+    is_renewed = any(row["env"] != env for algo, _ in algorithms for row in published_rows(algo, env))
+    older = ("older version",) if is_renewed else ()
+    headings = ("algorithm", "agent", "best", "last", "published", *older, "difference", "steps", "minutes")
     rows: list[tuple[str, ...]] = []
     remarks = []
     for algo, seeds in algorithms:
         card = REPOSITORY / "trained_agents" / algo / folder_name(env) / "card.json"
         agent = json.loads(card.read_text()) if card.exists() else None
         mean = f"{agent['mean_return']:,.1f} ± {agent['std_return']:,.1f}" if agent else "–"
-        beside = "; ".join(published(algo, env)) or "–"
+        beside = [published(algo, env, older=each) for each in ((False, True) if is_renewed else (False,))]
         ours = agent["mean_return"] if agent else max(float(seed["mean_return"]) for seed in seeds)
-        numbers = (beside, difference(algo, env, ours), steps_of(seeds), minutes_of(seeds))
+        numbers = (*beside, difference(algo, env, ours), steps_of(seeds), minutes_of(seeds))
         rows.append((f"`{algo}`", mean, best_of_seeds(seeds), last_of_seeds(algo, env, seeds), *numbers))
         remarks += [f"`{algo}`: {text}" for text in remark(algo, env)]
     return "\n\n".join([f"## {env}", *pictures, markdown(headings, rows), *remarks])
@@ -473,13 +475,18 @@ def remark(algo: str, env: str) -> list[str]:
     return [] if text is None else [text]
 
 
-def published(algo: str, env: str) -> list[str]:
-    return [
-        f"{float(row['mean_return']):,.1f} ({row['source'].partition('(')[2].rstrip(')')}"
-        f"{', ' + row['trained_timesteps'] if row['trained_timesteps'] else ''}"
-        f"{'' if row['env'] == env else ', ' + row['env']})"
-        for row in published_rows(algo, env)
-    ]
+def published(algo: str, env: str, *, older: bool | None = None) -> str:
+    """Return the published scores, of older versions of the environment, of this one, or (None) of all."""
+    return (
+        "; ".join(
+            f"{float(row['mean_return']):,.1f} ({row['source'].rstrip(')').rpartition('(')[2]}"
+            f"{', ' + row['trained_timesteps'] if row['trained_timesteps'] else ''}"
+            f"{'' if row['env'] == env else ', ' + row['env']})"
+            for row in published_rows(algo, env)
+            if older in (None, row["env"] != env)
+        )
+        or "–"
+    )
 
 
 def published_rows(algo: str, env: str) -> list[dict[str, str]]:
@@ -488,8 +495,11 @@ def published_rows(algo: str, env: str) -> list[dict[str, str]]:
 
 
 def difference(algo: str, env: str, ours: float) -> str:
-    """Return how far our return is above the best published score."""
-    others = [float(row["mean_return"]) for row in published_rows(algo, env)]
+    """Return how far our return is above the best published score that has a standard deviation.
+
+    SLM Lab's have none: they are means during training.
+    """
+    others = [float(row["mean_return"]) for row in published_rows(algo, env) if row["std_return"]]
     return f"{ours - max(others):+,.1f}" if others else "–"
 
 

@@ -21,6 +21,7 @@ import argparse
 import csv
 import io
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Collection
@@ -53,6 +54,8 @@ EXPERTS = {
     "Walker2d-v5": ("trpo", 20),
 }
 """What `bc` and `gail` learn from: the collection's agent of an algorithm, and a number of episodes."""
+
+LEARN_FROM_EXPERTS = ("bc", "gail")
 
 _writing = Lock()
 
@@ -154,7 +157,8 @@ def train_pair(pair: Pair, arguments: argparse.Namespace) -> None:
             run = finished_run(pair, seed, arguments)
             score = score_run(pair, seed, run, arguments.runs)
             if score.mean_return > max(scored.values(), default=-np.inf):
-                keep(run / "best_agent", arguments.repository / "trained_agents" / pair.folder)
+                how = how_it_was_made(pair, run, score, arguments.repository)
+                keep(run / "best_agent", arguments.repository / "trained_agents" / pair.folder, how)
         except Exception as error:  # the queue goes on
             print(f"{name}: {type(error).__name__}: {error}", flush=True)
             continue
@@ -175,19 +179,29 @@ def finished_run(pair: Pair, seed: int, arguments: argparse.Namespace) -> Path:
     if stopped:
         zoo("train", f"resume={stopped[-1]}")
     else:
-        options = [f"algo={pair.algo}", f"env={pair.env}", f"seed={seed}", f"runs_dir={arguments.runs}"]
-        if pair.algo in ("bc", "gail"):
+        options = [f"runs_dir={arguments.runs}", "progress_bar=false", "verbose=0"]
+        if pair.algo in LEARN_FROM_EXPERTS:
             options.append(f"dataset={expert_data(pair.env, arguments)}")
-        zoo(
-            "train",
-            *options,
-            "threads=1",
-            "progress_bar=false",
-            "verbose=0",
-            "callbacks.eval.confirm=50",
-            *pair.overrides.split(),
-        )
+        zoo("train", *settings(pair, seed), *options)
     return finished_run(pair, seed, arguments)
+
+
+def settings(pair: Pair, seed: int) -> list[str]:
+    """Return what `zoo train` is told about a run, besides its place and what it shows."""
+    pairs = [f"algo={pair.algo}", f"env={pair.env}", f"seed={seed}", "threads=1", "callbacks.eval.confirm=50"]
+    return pairs + pair.overrides.split()
+
+
+def how_it_was_made(pair: Pair, run: Path, score: Score, repository: Path) -> dict[str, Any]:
+    """Return what a card says of the training: command, commit, processor, return of the last agent."""
+    command = shlex.join(["zoo", "train", *settings(pair, score.seed)])
+    git = ("git", "-C", str(repository), "rev-parse", "--short", "HEAD")
+    return {
+        "command": None if pair.algo in LEARN_FROM_EXPERTS else command,
+        "commit": subprocess.run(git, stdout=subprocess.PIPE, text=True, check=True).stdout.strip(),
+        "processor": json.loads((run / "run.json").read_text())["machine"]["cpu"],
+        "last_mean_return": score.last_mean_return,
+    }
 
 
 def expert_data(env: str, arguments: argparse.Namespace) -> Path:
@@ -235,14 +249,14 @@ def zoo(*arguments: str) -> str:
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def keep(source: Path, target: Path) -> None:
-    """Copy an agent into the collection, with a score from fresh episodes on its card."""
+def keep(source: Path, target: Path, how: dict[str, Any]) -> None:
+    """Copy an agent into the collection, with a score from fresh episodes and its training on its card."""
     agent = read_agent(source)
     if sum(tensor.nbytes for tensor in agent.tensors.values()) > LARGEST_AGENT:
         halve(agent)
     write_agent(target, agent)
     result = evaluate(target, CARD_SEED)
-    agent.card |= {
+    agent.card |= how | {
         "mean_return": result["mean_return"],
         "std_return": result["std_return"],
         "n_eval_episodes": result["n_episodes"],

@@ -84,6 +84,17 @@ def test_readme_shows_score_hyperparameters_commands(folder: Path) -> None:
         assert expected in text
 
 
+def test_readme_shows_the_command_of_training_alone(folder: Path, agent: AgentFiles) -> None:
+    fence = "```bash\n{}\n```"
+    for command, is_shown in (("zoo train algo=ppo2 seed=3", True), ("```\n<b>", False), (3, False)):
+        agent.card |= {"command": command, "commit": "abc1234", "last_mean_return": 487.25}
+        write_agent(folder, agent)
+        text = (folder / "README.md").read_text()
+        assert (fence.format(command) in text) is is_shown
+        assert "| Commit | abc1234 |" in text
+        assert "| Last agent of the run | 487.2 |" in text
+
+
 def test_rewriting_agent_keeps_foreign_files(folder: Path, agent: AgentFiles) -> None:
     (folder / "notes.txt").write_text("mine")
     (folder / "videos").mkdir()

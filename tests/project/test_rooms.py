@@ -61,7 +61,7 @@ EXCHANGED = {
     "imitation": 100,
     "interop": 50,
     "launch": 175,
-    "agents": -52,
+    "agents": -45,
     "buffers": -190,
     "commands": -8,
     "optim": -185,
@@ -71,10 +71,10 @@ EXCHANGED = {
 }
 """Lines that rooms have of each other's budgets, to be given back."""
 
-OVERDRAWN = 2402
+OVERDRAWN = 2409
 """Lines that rooms have together above all budgets, to be given back, too."""
 
-MOST_LINES = 36_334
+MOST_LINES = 36_341
 MOST_FILES = 200
 
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

@@ -71,7 +71,13 @@ def readme(card: Mapping[str, Any], config: Mapping[str, Any]) -> str:
         "Seed": card.get("seed"),
         "Policy": (config.get("policy") or {}).get("name", "?"),
         "Created": card.get("created", "?"),
+        "Last agent of the run": decimal(last) if _is_number(last := card.get("last_mean_return")) else None,
+        "Commit": card.get("commit"),
+        "Processor": card.get("processor"),
     }
+    command = one_line(card.get("command") or "", 1000)
+    again = f"\n```bash\n{command}\n```\n" if command.startswith("zoo train ") else ""
+    rows = {name: value for name, value in rows.items() if value is not None or name == "Seed"}
     table = "\n".join(f"| {name} | {markdown_text(value)} |" for name, value in rows.items())
     made_with = card.get("versions") or {}
     replay = f"Replay:\n\n{_as_yaml(config['replay'])}\n\n" if config.get("replay") else ""
@@ -92,7 +98,7 @@ zoo evaluate agent=PATH n_episodes=100    # mean, spread and interval of its ret
 PATH is this folder, or a zip of it. In Python: `import zoo; model = zoo.load("PATH")`.
 
 ## How it was made
-
+{again}
 Hyperparameters of {algorithm}:
 
 {_as_yaml(card.get("hyperparameters") or {})}

@@ -206,4 +206,5 @@ def _outcome(row: Row) -> str:
 
 
 def _mean_and_std(row: Mapping[str, Any]) -> str:
-    return f"{decimal(float(row['mean_return']))} ± {decimal(float(row['std_return'] or 0))}"
+    std = row["std_return"]
+    return decimal(float(row["mean_return"])) + ("" if std == "" else f" ± {decimal(float(std or 0))}")

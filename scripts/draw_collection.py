@@ -1,4 +1,4 @@
-"""Draw the learning curves of each environment's agents, and film the best of them, for docs/collection.md.
+"""Draw curves and profiles of the collection, and film the best agents, for docs/collection.md.
 
     .venv/bin/python scripts/draw_collection.py
     .venv/bin/python scripts/draw_collection.py --no-films
@@ -20,7 +20,9 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from make_docs_tables import OVER_ENVIRONMENTS, curves_of
 
+import zoo
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.video import ffmpeg
 
@@ -46,6 +48,9 @@ def main() -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
     for env in sorted({path.stem for path in CURVES.glob("*/*.csv")}):
         draw_curves(env)
+    for suite in OVER_ENVIRONMENTS:
+        picture = PICTURES / f"profile-{suite.lower().replace(' ', '-')}.png"
+        zoo.plot(*curves_of(suite), figure="profile", score="best", title=suite, out=str(picture))
     if not arguments.no_films:
         for env in sorted({path.name for path in AGENTS.glob("*/*") if path.is_dir()}):
             film(env)

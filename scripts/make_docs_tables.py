@@ -84,6 +84,18 @@ SUITES = {
 }
 """Environments of each table at the top of the collection's page; the first pattern that fits counts."""
 
+OVER_ENVIRONMENTS = {
+    "Classic control": (
+        ("a2c", "acer", "acktr", "ars", "ppo1", "ppo2", "recurrent_ppo", "trpo"),
+        ("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1"),
+    ),
+    "MuJoCo": (
+        ("a2c", "acktr", "ppo1", "ppo2", "trpo"),
+        ("HalfCheetah-v5", "Hopper-v5", "Swimmer-v5", "Walker2d-v5"),
+    ),
+}
+"""Algorithms and environments of a suite that are put into one number, and into one picture."""
+
 T_QUANTILES = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776}
 """97.5 % quantiles of Student's t for the mean of so many seeds."""
 
@@ -412,14 +424,30 @@ def suite_tables() -> list[str]:
             for algo in sorted({algo for returns in by_env.values() for algo in returns})
         ]
         tables.append(f"**{suite}**\n\n{markdown(('algorithm', *envs), rows)}")
+        if suite in OVER_ENVIRONMENTS:
+            tables += over_environments(suite)
     return tables
+
+
+def over_environments(suite: str) -> list[str]:
+    """Return the table of a suite's aggregates and the picture of its profiles."""
+    table = zoo.plot(*curves_of(suite), figure="aggregates", score="best", format="md").text
+    text = f"{suite}, {len(OVER_ENVIRONMENTS[suite][1])} environments: each run's best evaluation, between"
+    text += " the lowest (0) and the highest (1) of these runs, with 95 % intervals."
+    name = suite.lower().replace(" ", "-")
+    return [text, table.strip(), f"![{suite}: performance profiles](images/collection/profile-{name}.png)"]
+
+
+def curves_of(suite: str) -> list[str]:
+    algorithms, envs = OVER_ENVIRONMENTS[suite]
+    return [str(MEASURED / f"curves/{algo}/{env}.csv") for algo in algorithms for env in envs]
 
 
 def suite_cell(returns: list[float] | None, best: float | None) -> str:
     if returns is None:
         return ""
     mean = statistics.mean(returns)
-    number = f"**{mean:,.1f}**" if mean == best else f"{mean:,.1f}"
+    number = f"**{rounded(mean)}**" if mean == best else rounded(mean)
     return number if len(returns) > 1 else f"{number} ¹"
 
 
@@ -454,7 +482,7 @@ def environment_section(env: str, algorithms: list[tuple[str, list[dict[str, str
     for algo, seeds in algorithms:
         card = REPOSITORY / "trained_agents" / algo / folder_name(env) / "card.json"
         agent = json.loads(card.read_text()) if card.exists() else None
-        mean = f"{agent['mean_return']:,.1f} ± {agent['std_return']:,.1f}" if agent else "–"
+        mean = rounded(agent["mean_return"], agent["std_return"]) if agent else "–"
         beside = [published(algo, env, older=each) for each in ((False, True) if is_renewed else (False,))]
         ours = agent["mean_return"] if agent else max(float(seed["mean_return"]) for seed in seeds)
         numbers = (*beside, difference(algo, env, ours), steps_of(seeds), minutes_of(seeds))
@@ -479,7 +507,7 @@ def published(algo: str, env: str, *, older: bool | None = None) -> str:
     """Return the published scores, of older versions of the environment, of this one, or (None) of all."""
     return (
         "; ".join(
-            f"{float(row['mean_return']):,.1f} ({row['source'].rstrip(')').rpartition('(')[2]}"
+            f"{rounded(float(row['mean_return']))} ({row['source'].rstrip(')').rpartition('(')[2]}"
             f"{', ' + row['trained_timesteps'] if row['trained_timesteps'] else ''}"
             f"{'' if row['env'] == env else ', ' + row['env']})"
             for row in published_rows(algo, env)
@@ -500,7 +528,7 @@ def difference(algo: str, env: str, ours: float) -> str:
     SLM Lab's have none: they are means during training.
     """
     others = [float(row["mean_return"]) for row in published_rows(algo, env) if row["std_return"]]
-    return f"{ours - max(others):+,.1f}" if others else "–"
+    return f"{ours - max(others):+,.{3 if abs(ours) < 1.5 else 1}f}" if others else "–"
 
 
 def steps_of(seeds: list[dict[str, str]]) -> str:
@@ -529,8 +557,14 @@ def mean_with_interval(returns: list[float]) -> str:
     """Return the mean over seeds with the half width of its 95 % interval; ¹ marks a single seed."""
     n, mean = len(returns), statistics.mean(returns)
     if n == 1:
-        return f"{mean:,.1f} ¹"
-    return f"{mean:,.1f} ± {T_QUANTILES[n] * statistics.stdev(returns) / n**0.5:,.1f}"
+        return f"{rounded(mean)} ¹"
+    return rounded(mean, T_QUANTILES[n] * statistics.stdev(returns) / n**0.5)
+
+
+def rounded(mean: float, spread: float | None = None) -> str:
+    """Return a return with one decimal place, with three where it is near 1, as in MiniGrid."""
+    places = 3 if abs(mean) < 1.5 else 1
+    return f"{mean:,.{places}f}" + ("" if spread is None else f" ± {spread:,.{places}f}")
 
 
 def speed_table(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import html
 import re
 import shlex
@@ -89,7 +90,7 @@ def test_same_runs_are_the_same_bytes(kind: str, capsys: pytest.CaptureFixture[s
     assert first.startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[kind])
 
 
-@pytest.mark.parametrize("figure", ["curves", "scores", "aggregates"])
+@pytest.mark.parametrize("figure", ["curves", "scores", "aggregates", "profile"])
 def test_figures_of_groups_are_not_blank(figure: str, capsys: pytest.CaptureFixture[str]) -> None:
     two_methods()
     path, _ = plotted(capsys, "runs", f"figure={figure}")
@@ -106,6 +107,22 @@ def test_tables_hold_every_group(figure: str, kind: str, capsys: pytest.CaptureF
     assert "ppo2" in text
     assert "a2c" in text
     assert kind == "csv" or text in said
+
+
+def test_tables_of_evaluations_are_drawn_and_compared_as_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    for algo, last in (("ppo2", 9), ("a2c", 4)):
+        table = Path("curves", algo, "CartPole-v1.csv")
+        table.parent.mkdir(parents=True)
+        rows = [f"{seed},{step},{step / 10 + seed}" for seed in (0, 3) for step in (10, 10 * last)]
+        table.write_text("\n".join(["seed,timesteps,mean_return", *rows, "0,damaged", ""]))
+    Path("curves/notes.csv").write_text("a,b\n1,2\n")
+    for given in (["curves"], ["curves/*/CartPole-v1.csv"]):
+        path, _ = plotted(capsys, *given, "figure=scores", "format=csv")
+        scores = {row["algo"]: row for row in csv.DictReader(path.read_text().splitlines())}
+        assert {algo: float(row["mean"]) for algo, row in scores.items()} == {"ppo2": 10.5, "a2c": 5.5}
+        assert (scores["a2c"]["runs"], float(scores["a2c"]["steps"])) == ("2", 40)
+    path, _ = plotted(capsys, "curves", "y=eval", "out=curves.png")
+    assert share_of_ink(path) > 0.004
 
 
 def test_title_of_curves_is_the_legends(capsys: pytest.CaptureFixture[str]) -> None:

@@ -89,6 +89,14 @@ def test_statistics_normalise_scores_of_shared_envs(tmp_path: Path) -> None:
     assert "| good | 0.900 [" in aggregate_table(methods).text("md")
 
 
+def test_profile_is_the_share_of_runs_above_each_score(tmp_path: Path) -> None:
+    two_methods(tmp_path)
+    share, low, high = methods_in(tmp_path).profile("bad", np.array([-0.1, 0.0, 0.5, 0.85, 1.0]))
+    assert np.allclose(share, [1, 2 / 3, 1 / 3, 0, 0])
+    assert np.all((low <= share) & (share <= high))
+    assert low[2] < share[2] < high[2]
+
+
 def test_given_references_are_the_ends_of_the_scale(tmp_path: Path) -> None:
     two_methods(tmp_path)
     (tmp_path / "returns.yaml").write_text("A-v1: [0, 2]\nB-v1: [-100, 100]\n")

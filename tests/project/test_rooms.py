@@ -54,7 +54,7 @@ BUDGETS = {
 
 EXCHANGED = {
     "algorithms": 1_385,
-    "config": 432,
+    "config": 433,
     "core": 20,
     "envs": 683,
     "experiment": 67,
@@ -63,18 +63,18 @@ EXCHANGED = {
     "launch": 175,
     "agents": -45,
     "buffers": -190,
-    "commands": -8,
+    "commands": -7,
     "optim": -185,
-    "plots": -290,
+    "plots": -232,
     "policies": 415,
     "tuning": -200,
 }
 """Lines that rooms have of each other's budgets, to be given back."""
 
-OVERDRAWN = 2409
+OVERDRAWN = 2469
 """Lines that rooms have together above all budgets, to be given back, too."""
 
-MOST_LINES = 36_341
+MOST_LINES = 36_402
 MOST_FILES = 200
 
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

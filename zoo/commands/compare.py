@@ -14,7 +14,7 @@ from zoo.core.plain_data import with_finite_numbers
 from zoo.core.printing import one_line, say, show
 from zoo.plots.compare import Comparison, compare_sides, sentence, sides_of
 from zoo.plots.groups import as_override, keys_of
-from zoo.plots.runs import find_runs, problems_of, read_run
+from zoo.plots.runs import problems_of, read_runs
 from zoo.plots.scores import SCORE_NAMES
 
 LINES_SHOWN = 12
@@ -42,7 +42,7 @@ def _compared(settings: CompareSettings) -> Comparison:
     sides = []
     for side in [settings.runs] if isinstance(settings.runs, str) else settings.runs or []:
         paths = side if isinstance(side, list) else [side]
-        sides.append((", ".join(map(str, paths)), [read_run(path) for path in find_runs(paths)]))
+        sides.append((", ".join(map(str, paths)), read_runs(paths)))
     both = sides_of(sides, keys_of(settings.by))
     comparison = compare_sides(both, settings.score, settings.aggregate, settings.reference)
     return replace(comparison, text="\n".join(_lines(comparison, SCORE_NAMES[settings.score])))

@@ -17,14 +17,14 @@ from zoo.core.notebook import as_html
 from zoo.core.printing import one_line, say, show
 from zoo.envs.registry import folder_name
 from zoo.errors import ZooError, nearest
-from zoo.plots.figures import PICTURES, aggregates_figure, curves_figure, render, run_figure, scores_figure
+from zoo.plots import figures
 from zoo.plots.groups import Group, group_runs, keys_of
 from zoo.plots.report import report_of
-from zoo.plots.runs import Run, find_runs, problems_of, read_run
+from zoo.plots.runs import Run, problems_of, read_runs
 from zoo.plots.scores import GroupScore, Methods, normalized_scores, scored, scores_by_label
 from zoo.plots.tables import TEXTS, aggregate_table, score_table
 
-FORMATS = (*PICTURES, "html", *TEXTS)
+FORMATS = (*figures.PICTURES, "html", *TEXTS)
 PROBLEMS_SHOWN = 10
 MOST_GROUPS = 60
 """Groups whose scores are printed beside a figure."""
@@ -64,7 +64,7 @@ class Plot:
         return self.content if self.kind == "png" else None
 
     def _repr_html_(self) -> str | None:
-        if self.kind in PICTURES:
+        if self.kind in figures.PICTURES:
             return None
         return self.content.decode() if self.kind == "html" else as_html(self.text)
 
@@ -85,7 +85,7 @@ def plot(*runs: Any, **settings: Any) -> Plot:
 def _plotted(settings: PlotSettings) -> Plot:
     kind = _format(settings)
     paths = [settings.runs] if isinstance(settings.runs, str) else settings.runs
-    runs = [read_run(path) for path in find_runs(paths)]
+    runs = read_runs(paths)
     groups = group_runs(runs, keys_of(settings.by))
     figure, scores = _figure(settings, kind, len(runs)), scored(groups, settings.score)
     text = ""
@@ -98,13 +98,14 @@ def _plotted(settings: PlotSettings) -> Plot:
     elif kind == "html":
         content = report_of(scores, settings).encode()
     elif figure == "run":
-        content = render(kind, run_figure, runs[0], settings)
+        content = figures.render(kind, figures.run_figure, runs[0], settings)
     elif figure == "curves":
-        content = render(kind, curves_figure, groups, settings)
+        content = figures.render(kind, figures.curves_figure, groups, settings)
     elif figure == "scores":
-        content = render(kind, scores_figure, scores, settings)
+        content = figures.render(kind, figures.scores_figure, scores, settings)
     else:
-        content = render(kind, aggregates_figure, _methods(scores, settings), settings)
+        draw = figures.profile_figure if figure == "profile" else figures.aggregates_figure
+        content = figures.render(kind, draw, _methods(scores, settings), settings)
     name = "report" if kind == "html" else figure
     if len(runs) == 1:
         name = folder_name("-".join([runs[0].algo, runs[0].env, runs[0].path.absolute().name]))[:150]
@@ -136,7 +137,7 @@ def _figure(settings: PlotSettings, kind: str, n_runs: int) -> str:
             f"figure=run shows one run, all of it: figure=curves goes with {n_runs:,} runs and"
             f" y={one_line(settings.y)}"
         )
-    if kind in TEXTS and figure in ("run", "curves"):
+    if kind in TEXTS and figure in ("run", "curves", "profile"):
         raise ZooError(f"format={kind} writes a table, and figure={figure} is an image (png, svg, pdf)")
     return figure
 

@@ -264,7 +264,8 @@ class CompareSettings:
 class PlotSettings(CompareSettings):
     runs: str | list[str] = setting("run folders, folders of runs, or patterns with *")
     figure: str = setting(
-        "auto: run for one run, else curves", choices=("auto", "run", "curves", "scores", "aggregates")
+        "auto: run for one run, else curves",
+        choices=("auto", "run", "curves", "scores", "aggregates", "profile"),
     )
     x: str = setting("x-axis of curves", choices=("steps", "episodes", "hours"))
     y: str = setting("y-axis of curves: train, eval, length, or a scalar of progress.csv")

@@ -230,6 +230,23 @@ def aggregates_figure(methods: Methods, settings: PlotSettings) -> Figure:
     return figure
 
 
+def profile_figure(methods: Methods, settings: PlotSettings) -> Figure:
+    """Draw the share of runs above each normalised score, with a band."""
+    highest = max(1.0, *(float(scores.max()) for strata in methods.scores.values() for scores in strata))
+    points = np.linspace(0.0, highest, 201)
+    figure, (axes,) = _make_panels([f"{len(methods.envs)} environments"], 3.4)
+    for place, label in enumerate(methods.scores):
+        share, low, high = methods.profile(label, points)
+        axes.plot(points, share, label=one_line(label, 50), drawstyle="steps-post", **line_style(place))
+        axes.fill_between(points, low, high, color=line_style(place)["color"], alpha=0.15, linewidth=0)
+    axes.set_xlabel("normalised score")
+    axes.set_ylabel("share of runs above it")
+    figure.legend(loc="outside right upper")
+    bands = "Bands: 95 % stratified bootstrap intervals, point by point."
+    _add_caption(figure, settings.title, f"{normalization_text(methods, settings.score)} {bands}")
+    return figure
+
+
 def _draw_interval(axes: Axes, place: int, value: float, ci95: Interval | None, color: str) -> None:
     if ci95 is not None:
         axes.barh(place, ci95[1] - ci95[0], left=ci95[0], height=0.5, color=color, alpha=0.35, linewidth=0)

@@ -27,6 +27,8 @@ Array = NDArray[np.float64]
 Read = TypeVar("Read")
 
 RECORD, EVALUATIONS, MONITOR = "run.json", "evaluations.npz", "monitor.csv"
+TABLE_HEAD = b"seed,timesteps,mean_return"
+"""The first line of a table of evaluations, ALGO/ENV.csv, as the collection has them."""
 
 LAST_EPISODES = 100
 """Episodes at the end of a training of which ``score=train`` is the mean."""
@@ -38,8 +40,14 @@ _IS_ENV = re.compile(r"-v\d+$")
 _SEED_AT_END = re.compile(r"(?:^|[-_.])(?:seed|run|s)?[-_=]?(\d+)$", re.IGNORECASE)
 
 
+def read_runs(texts: Sequence[str]) -> list[Run]:
+    """Return all runs at or below these paths, also those in tables of evaluations. Raises `ZooError`."""
+    paths = find_runs(texts)
+    return [run for path in paths for run in (_tabled_runs(path) if path.is_file() else [read_run(path)])]
+
+
 def find_runs(texts: Sequence[str]) -> list[Path]:
-    """Return the folders of all runs at or below these paths, each once; a path may hold ``*``.
+    """Return folders and tables of all runs at or below these paths, each once; a path may hold ``*``.
 
     The trials of `zoo tune` are found only by a path in their folder: the best of many were lucky. Raises
     `ZooError` for a path that leads nowhere, and for no run.
@@ -65,6 +73,8 @@ def _paths(text: str) -> list[Path]:
 
 
 def _runs_below(top: Path) -> Iterator[Path]:
+    if _is_table(top):
+        yield top
     for folder, folders, files in os.walk(top):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         if "trials.csv" in files and "trials" in folders:
@@ -74,6 +84,15 @@ def _runs_below(top: Path) -> Iterator[Path]:
             yield Path(folder)
         elif any(name.endswith((EVALUATIONS, MONITOR)) for name in files):
             yield Path(folder)
+        else:
+            yield from filter(_is_table, (Path(folder, name) for name in sorted(files)))
+
+
+def _is_table(path: Path) -> bool:
+    if path.suffix != ".csv" or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.readline().rstrip() == TABLE_HEAD
 
 
 @dataclass(frozen=True)
@@ -286,6 +305,18 @@ def read_run(path: Path) -> Run:
     if run.config is None:
         run.problems.setdefault("config.yaml", "is missing")
     return run
+
+
+def _tabled_runs(path: Path) -> list[Run]:
+    """Return a run for each seed of a table of evaluations."""
+    columns, runs = parse_progress(path.read_bytes()), []
+    for seed in np.unique(columns["seed"][np.isfinite(columns["seed"])]):
+        steps, returns = (columns[name][columns["seed"] == seed] for name in ("timesteps", "mean_return"))
+        place, algo = path.with_suffix("") / f"s{seed:.0f}", path.absolute().parent.name
+        run = Run(place, algo, path.stem, int(seed), "finished", record={"timesteps": float(steps[-1])})
+        run.evaluations = sorted_series(steps, returns)
+        runs.append(run)
+    return runs
 
 
 def _sb3_run(path: Path) -> Run:

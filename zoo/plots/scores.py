@@ -86,6 +86,17 @@ class Methods:
     left_out: list[str]
     """Environments that not all labels have."""
 
+    def profile(self, label: str, points: Array) -> tuple[Array, Array, Array]:
+        """Return the share of runs above each score, mean over environments, and its 95 % band."""
+
+        def shares(strata: statistics.Strata) -> Any:
+            return np.mean([(scores[..., None] > points).mean(axis=-2) for scores in strata], axis=0)
+
+        strata = self.scores[label]
+        drawn = statistics.bootstrapped(shares, strata, n_resamples=2_000, width=len(points))
+        low, high = np.percentile(drawn, (2.5, 97.5), axis=0)
+        return shares(strata), low, high
+
 
 def normalized_scores(
     scores: Mapping[str, Mapping[str, Array]], references: str | Mapping[str, Any] | None

@@ -260,6 +260,7 @@ def keep(source: Path, target: Path, how: dict[str, Any]) -> None:
         "mean_return": result["mean_return"],
         "std_return": result["std_return"],
         "n_eval_episodes": result["n_episodes"],
+        "deterministic": result["deterministic"],
     }
     write_agent(target, agent)
 

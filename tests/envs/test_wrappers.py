@@ -17,6 +17,7 @@ from scripted import Counting, Noisy
 import zoo
 from zoo import PPO2
 from zoo.envs.adapter import VecEnvAdapter, make_adapter
+from zoo.envs.config import EnvConfig
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.spaces import (
     check_supported,
@@ -452,6 +453,21 @@ def test_a_game_is_one_by_each_of_its_ids(env: str, repeat_probability: float) -
     assert envs.single_observation_space == gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
     arguments = envs.envs[0].unwrapped.spec.kwargs
     assert (arguments["frameskip"], arguments["repeat_action_probability"]) == (1, repeat_probability)
+
+
+@pytest.mark.parametrize(
+    ("env", "is_greedy"),
+    [
+        ("CartPole-v1", True),
+        ("ALE/Pong-v5", False),
+        ("MiniGrid-DoorKey-5x5-v0", False),
+        ("minigrid:MiniGrid-X-v0", False),
+    ],
+)
+def test_evaluations_draw_actions_in_atari_and_minigrid(env: str, is_greedy: bool) -> None:
+    config = EnvConfig(id=env)
+    assert config.is_greedy(None) is is_greedy
+    assert [config.is_greedy(given) for given in (True, False)] == [True, False]
 
 
 @pytest.mark.parametrize("where", [{}, {"vectorization": "native"}])

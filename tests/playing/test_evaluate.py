@@ -37,7 +37,8 @@ def test_last_line_is_the_promised_json(run_folder: Path, capsys: pytest.Capture
     expected = evaluate_agent(agent, "CartPole-v1", 12, seed=1)
     scores = {"mean_return": expected.mean, "std_return": expected.std, "iqm_return": expected.iqm}
     scores |= {"ci95": list(expected.ci95()), "mean_length": expected.mean_length, "n_episodes": 12}
-    assert result == {"algo": "ppo2", "env": "CartPole-v1", **scores, "seed": 1}
+    played = {"deterministic": True, "seed": 1}
+    assert result == {"algo": "ppo2", "env": "CartPole-v1", **scores, **played}
     assert result["ci95"][0] <= result["mean_return"] <= result["ci95"][1]
     assert f"{decimal(expected.mean)} ± {decimal(expected.std)}" in out
     assert f"agent  {run_folder}/best_agent" in out

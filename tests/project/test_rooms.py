@@ -54,16 +54,16 @@ BUDGETS = {
 
 EXCHANGED = {
     "algorithms": 1_385,
-    "config": 433,
+    "config": 432,
     "core": 20,
-    "envs": 683,
+    "envs": 688,
     "experiment": 67,
     "imitation": 100,
     "interop": 50,
     "launch": 175,
     "agents": -45,
     "buffers": -190,
-    "commands": -7,
+    "commands": -9,
     "optim": -185,
     "plots": -232,
     "policies": 415,
@@ -71,10 +71,10 @@ EXCHANGED = {
 }
 """Lines that rooms have of each other's budgets, to be given back."""
 
-OVERDRAWN = 2469
+OVERDRAWN = 2471
 """Lines that rooms have together above all budgets, to be given back, too."""
 
-MOST_LINES = 36_402
+MOST_LINES = 36_404
 MOST_FILES = 200
 
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

@@ -66,8 +66,7 @@ def run(settings: BenchmarkSettings) -> None:
     n_episodes, deterministic = settings.n_episodes, settings.deterministic
     play = {"n_episodes": n_episodes, "n_envs": min(settings.n_envs, n_episodes), "seed": settings.seed}
     for agent in agents:
-        is_greedy = not EnvConfig(agent["env"]).is_atari if deterministic is None else deterministic
-        agent["play"] = {**play, "deterministic": is_greedy}
+        agent["play"] = {**play, "deterministic": EnvConfig(agent["env"]).is_greedy(deterministic)}
     measured = {path: row for path, row in results.items() if "mean_return" in row}
     waiting = [agent for agent in agents if not agent.items() <= measured.get(agent["agent"], {}).items()]
     say(f"agents  {len(agents)}, of which {len(waiting)} to measure, {n_episodes:,} episodes each")

@@ -19,7 +19,7 @@ def run(settings: EnjoySettings) -> None:
     agent = open_agent(settings)
     show(agent.introduction(), flush=True)
     reporter = EpisodeReporter()
-    n, is_greedy, seed = settings.n_episodes, settings.deterministic, settings.seed
+    n, seed, is_greedy = settings.n_episodes, settings.seed, agent.env.is_greedy(settings.deterministic)
     if settings.record:
         path = video_path(agent.path, agent.algo, agent.env.id)
         if record(

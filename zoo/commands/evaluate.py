@@ -15,14 +15,13 @@ from zoo.experiment.open_agent import open_agent
 def run(settings: EvaluateSettings) -> None:
     """Evaluate the agent that the config names; the last line of stdout is one JSON object."""
     agent = open_agent(settings)
-    seed = random_seed(settings.seed)
+    seed, is_greedy = random_seed(settings.seed), agent.env.is_greedy(settings.deterministic)
     show(agent.introduction(), flush=True)
     with agent.open_envs(min(settings.n_envs, settings.n_episodes)) as envs:
-        evaluation = evaluate(
-            agent.algorithm, envs, settings.n_episodes, deterministic=settings.deterministic, seed=seed
-        )
+        evaluation = evaluate(agent.algorithm, envs, settings.n_episodes, deterministic=is_greedy, seed=seed)
     show(_table(evaluation))
-    values = {"algo": agent.algo, "env": agent.env.id, **evaluation.summary(), "seed": seed}
+    played = {"deterministic": is_greedy, "seed": seed}
+    values = {"algo": agent.algo, "env": agent.env.id, **evaluation.summary(), **played}
     show(json.dumps(with_finite_numbers(values)))
 
 

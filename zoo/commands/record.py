@@ -78,7 +78,7 @@ def _film(
         frames_per_second=settings.fps,
         n_episodes=settings.n_episodes,
         length=settings.length,
-        deterministic=settings.deterministic,
+        deterministic=agent.env.is_greedy(settings.deterministic),
         seed=settings.seed,
         on_episode=on_episode,
         check=agent.check_spaces,

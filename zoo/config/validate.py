@@ -123,8 +123,7 @@ def _check_together(values: dict[str, Any]) -> None:
     algo, env, policy, replay = (values.get(key) for key in ("algo", "env", "policy", "replay"))
     evaluation = (values.get("callbacks") or {}).get("eval") or {}
     if env is not None and evaluation.get("deterministic", True) is None:
-        # Atari games are played stochastically, as in all published scores, unless the user says otherwise.
-        evaluation["deterministic"] = not section_class("env")(id=env["id"]).is_atari
+        evaluation["deterministic"] = section_class("env")(id=env["id"]).is_greedy(None)
     if not isinstance(algo, Mapping):
         return
     starts, n_timesteps = algo.get("learning_starts"), values.get("n_timesteps")

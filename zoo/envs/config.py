@@ -140,6 +140,11 @@ class EnvConfig:
         from_memory = self.kwargs.get("obs_type") == "ram" or "-ram" in self.id
         return not from_memory and is_atari_game(self.id)
 
+    def is_greedy(self, deterministic: bool | None) -> bool:
+        """Return whether an agent takes the most likely action; None: not in Atari and MiniGrid."""
+        is_drawn = self.is_atari or self.id.rpartition(":")[2].startswith("MiniGrid-")
+        return not is_drawn if deterministic is None else deterministic
+
     @property
     def tuned_names(self) -> list[str]:
         """The names that its tuned file may have, the first choice first."""

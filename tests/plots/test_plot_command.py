@@ -109,7 +109,7 @@ def test_tables_hold_every_group(figure: str, kind: str, capsys: pytest.CaptureF
     assert kind == "csv" or text in said
 
 
-def test_tables_of_evaluations_are_drawn_and_compared_as_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_of_evaluations_are_read_as_runs(capsys: pytest.CaptureFixture[str]) -> None:
     for algo, last in (("ppo2", 9), ("a2c", 4)):
         table = Path("curves", algo, "CartPole-v1.csv")
         table.parent.mkdir(parents=True)

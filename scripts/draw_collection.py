@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from make_docs_tables import OVER_ENVIRONMENTS, curves_of
+from make_docs_tables import OVER_ENVIRONMENTS, curves_of, profile_name
 
 import zoo
 from zoo.envs.make_env import make_vec_env
@@ -49,8 +49,8 @@ def main() -> None:
     for env in sorted({path.stem for path in CURVES.glob("*/*.csv")}):
         draw_curves(env)
     for suite in OVER_ENVIRONMENTS:
-        picture = PICTURES / f"profile-{suite.lower().replace(' ', '-')}.png"
-        zoo.plot(*curves_of(suite), figure="profile", score="best", title=suite, out=str(picture))
+        out = str(PICTURES / profile_name(suite))
+        zoo.plot(*curves_of(suite), figure="profile", score="best", title=suite, out=out)
     if not arguments.no_films:
         for env in sorted({path.name for path in AGENTS.glob("*/*") if path.is_dir()}):
             film(env)

@@ -434,8 +434,12 @@ def over_environments(suite: str) -> list[str]:
     table = zoo.plot(*curves_of(suite), figure="aggregates", score="best", format="md").text
     text = f"{suite}, {len(OVER_ENVIRONMENTS[suite][1])} environments: each run's best evaluation, between"
     text += " the lowest (0) and the highest (1) of these runs, with 95 % intervals."
-    name = suite.lower().replace(" ", "-")
-    return [text, table.strip(), f"![{suite}: performance profiles](images/collection/profile-{name}.png)"]
+    picture = f"![{suite}: performance profiles](images/collection/{profile_name(suite)})"
+    return [text, table.strip(), picture]
+
+
+def profile_name(suite: str) -> str:
+    return f"profile-{suite.lower().replace(' ', '-')}.png"
 
 
 def curves_of(suite: str) -> list[str]:

@@ -44,6 +44,19 @@ def test_last_line_is_the_promised_json(run_folder: Path, capsys: pytest.Capture
     assert f"agent  {run_folder}/best_agent" in out
 
 
+def test_environment_decides_how_actions_are_taken(
+    run_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EnvConfig, "is_greedy", lambda env, deterministic: deterministic is True)
+    agent = algorithm_class("ppo2").load(run_folder / "best_agent")
+    for given in (None, True):
+        result, _ = measure(
+            capsys, "algo=ppo2", "env=CartPole-v1", f"deterministic={given or 'null'}".lower(), "n_episodes=8"
+        )
+        expected = evaluate_agent(agent, "CartPole-v1", 8, deterministic=given is True, seed=1)
+        assert (result["deterministic"], result["mean_return"]) == (given is True, expected.mean)
+
+
 def test_evaluate_uses_raw_returns_and_own_statistics(capsys: pytest.CaptureFixture[str]) -> None:
     env = EnvConfig(id="Pendulum-v1", normalize=True)
     agent = algorithm_class("ppo2")("MlpPolicy", env, seed=0, compile=False, n_steps=64)

@@ -113,7 +113,7 @@ class PlaySettings(AgentChoice):
     )
     device: str = setting("auto, cpu, cuda or cuda:N")
     n_episodes: int = setting("episodes to play", ge=1)
-    deterministic: bool | None = setting("most likely action, not a sample; null: but in Atari and MiniGrid")
+    deterministic: bool | None = setting("most likely action, no sampling; null: not in Atari and MiniGrid")
     seed: int | None = setting("seed of the episodes; null: drawn", ge=0)
 
 
@@ -151,7 +151,7 @@ class EvalSettings:
     n_episodes: int = hyperparameter(10, "episodes in an evaluation", ge=1)
     n_envs: int = hyperparameter(5, "environments stepped side by side", ge=1)
     deterministic: bool | None = hyperparameter(
-        None, "most likely action, not a sample; null: but in Atari and MiniGrid"
+        None, "most likely action, no sampling; null: not in Atari and MiniGrid"
     )
     confirm: int = hyperparameter(
         0, "extra episodes on fixed seeds before an agent counts as best; 0: off", ge=0
@@ -342,7 +342,7 @@ class BenchmarkSettings:
     n_episodes: int = setting("episodes that each agent plays", ge=1)
     n_envs: int = setting("environments stepped side by side for each agent", ge=1)
     n_jobs: int = setting("agents measured side by side; -1: one per core", ge=-1)
-    deterministic: bool | None = setting("most likely action, not a sample; null: but in Atari and MiniGrid")
+    deterministic: bool | None = setting("most likely action, no sampling; null: not in Atari and MiniGrid")
     seed: int = setting("seed of the episodes", ge=0)
     out: str = setting("folder of benchmark.md and .json; what is there already is kept")
     trust: bool = setting("let agents import classes from outside Zoo")

@@ -43,7 +43,7 @@ CHOOSING_SEED = 1_000
 CARD_SEED = 2_000
 """Seeds of the episodes that choose the best agent, and of those that its card reports."""
 
-LARGEST_AGENT = 1_500_000
+LARGEST_AGENT = 300_000
 """Bytes of tensors from which on an agent is stored in half the precision."""
 
 EXPERTS = {

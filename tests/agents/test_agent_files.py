@@ -77,10 +77,11 @@ def test_card_gets_names_hyperparameters_and_versions(folder: Path) -> None:
     assert card["created"].endswith("+00:00")
 
 
-def test_readme_shows_score_hyperparameters_commands(folder: Path) -> None:
-    text = (folder / "README.md").read_text()
+def test_readme_shows_score_hyperparameters_commands(folder: Path, agent: AgentFiles) -> None:
+    agent.config["replay"] = {"n_step": 3}
+    text = (write_agent(folder, agent) / "README.md").read_text()
     score = "487.2 ± 2.50 over 100 episodes"
-    for expected in ("# ppo2 on CartPole-v1", score, "50,000", "zoo evaluate", "lin_3e-4"):
+    for expected in ("# ppo2 on CartPole-v1", score, "50,000", "zoo evaluate", "lin_3e-4", "n_step: 3"):
         assert expected in text
 
 

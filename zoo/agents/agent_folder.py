@@ -156,7 +156,7 @@ def _contents(agent: AgentFiles) -> dict[str, bytes]:
         CONFIG: to_yaml(config).encode(),
         POLICY: tensor_bytes(agent.tensors),
         CARD: to_json(card).encode(),
-        README: readme(card, config).encode(),
+        README: readme(card, plain(agent.config)).encode(),
     }
     if agent.normalization is not None:
         arrays, values = agent.normalization

@@ -20,11 +20,12 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from make_docs_tables import OVER_ENVIRONMENTS, curves_of, profile_name
+from make_docs_tables import AGGREGATED, profile_name, scores_of
 
-import zoo
+from zoo.config.compose import ConfigLoader
 from zoo.envs.make_env import make_vec_env
 from zoo.envs.video import ffmpeg
+from zoo.plots import figures
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CURVES = REPOSITORY / "docs/measured/curves"
@@ -48,9 +49,10 @@ def main() -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
     for env in sorted({path.stem for path in CURVES.glob("*/*.csv")}):
         draw_curves(env)
-    for suite in OVER_ENVIRONMENTS:
-        out = str(PICTURES / profile_name(suite))
-        zoo.plot(*curves_of(suite), figure="profile", score="best", title=suite, out=out)
+    for suite in AGGREGATED:
+        settings = ConfigLoader("plot").settings(["score=best", f"title='{suite}'"])
+        content = figures.render("png", figures.profile_figure, scores_of(suite), settings)
+        (PICTURES / profile_name(suite)).write_bytes(content)
     if not arguments.no_films:
         for env in sorted({path.name for path in AGENTS.glob("*/*") if path.is_dir()}):
             film(env)

@@ -29,6 +29,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 from measure_speed import PEERS, SYSTEMS
 
@@ -42,6 +43,8 @@ from zoo.config.keys import declared_keys
 from zoo.config.sections import SECTIONS, section_class
 from zoo.envs.config import AtariConfig, NormalizeConfig
 from zoo.envs.registry import folder_name
+from zoo.plots.scores import Methods, normalized_scores
+from zoo.plots.tables import aggregate_table
 from zoo.policies.config import POLICIES, RECURRENT_FIELDS
 from zoo.policies.config import PRESETS as POLICY_PRESETS
 
@@ -84,17 +87,13 @@ SUITES = {
 }
 """Environments of each table at the top of the collection's page; the first pattern that fits counts."""
 
-OVER_ENVIRONMENTS = {
+AGGREGATED = {
     "Classic control": (
-        ("a2c", "acer", "acktr", "ars", "ppo1", "ppo2", "recurrent_ppo", "trpo"),
+        ("a2c", "acer", "acktr", "ars", "ppo1", "ppo2", "trpo"),
         ("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1"),
     ),
-    "MuJoCo": (
-        ("a2c", "acktr", "ppo1", "ppo2", "trpo"),
-        ("HalfCheetah-v5", "Hopper-v5", "Swimmer-v5", "Walker2d-v5"),
-    ),
 }
-"""Algorithms and environments of a suite that are put into one number, and into one picture."""
+"""Algorithms and environments of a suite, all with three seeds, that are put into one number and figure."""
 
 T_QUANTILES = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776}
 """97.5 % quantiles of Student's t for the mean of so many seeds."""
@@ -315,7 +314,7 @@ def with_current_tables(text: str) -> str:
 def score_in_line(found: re.Match[str]) -> str:
     """Return the mean return over seeds with its interval, and the steps of a seed, between comments."""
     seeds = scores()[found["algo"], found["env"]]
-    number = mean_with_interval([float(seed["mean_return"]) for seed in seeds])
+    number = mean_with_interval(found["env"], [float(seed["mean_return"]) for seed in seeds])
     return f"<!-- score: {found['algo']}/{found['env']} -->{number} ({steps_of(seeds)} steps)<!-- end -->"
 
 
@@ -420,38 +419,44 @@ def suite_tables() -> list[str]:
         envs = sorted(by_env)
         best = {env: max(map(statistics.mean, by_env[env].values())) for env in envs if len(by_env[env]) > 1}
         rows = [
-            (f"`{algo}`", *(suite_cell(by_env[env].get(algo), best.get(env)) for env in envs))
+            (f"`{algo}`", *(suite_cell(env, by_env[env].get(algo), best.get(env)) for env in envs))
             for algo in sorted({algo for returns in by_env.values() for algo in returns})
         ]
         tables.append(f"**{suite}**\n\n{markdown(('algorithm', *envs), rows)}")
-        if suite in OVER_ENVIRONMENTS:
-            tables += over_environments(suite)
+        if suite in AGGREGATED:
+            tables += aggregate_sections(suite)
     return tables
 
 
-def over_environments(suite: str) -> list[str]:
-    """Return the table of a suite's aggregates and the picture of its profiles."""
-    table = zoo.plot(*curves_of(suite), figure="aggregates", score="best", format="md").text
-    text = f"{suite}, {len(OVER_ENVIRONMENTS[suite][1])} environments: each run's best evaluation, between"
-    text += " the lowest (0) and the highest (1) of these runs, with 95 % intervals."
-    picture = f"![{suite}: performance profiles](images/collection/{profile_name(suite)})"
-    return [text, table.strip(), picture]
+def aggregate_sections(suite: str) -> list[str]:
+    """Return the table of a suite's aggregates and the figure of its profiles."""
+    text = (
+        f"{suite}, {len(AGGREGATED[suite][1])} environments: *best*, with the lowest run as 0 and the highest"
+    )
+    text += " as 1, and 95 % intervals by stratified bootstrap."
+    figure = f"![{suite}: performance profiles](images/collection/{profile_name(suite)})"
+    return [text, aggregate_table(scores_of(suite)).text("md").strip(), figure]
 
 
 def profile_name(suite: str) -> str:
     return f"profile-{suite.lower().replace(' ', '-')}.png"
 
 
-def curves_of(suite: str) -> list[str]:
-    algorithms, envs = OVER_ENVIRONMENTS[suite]
-    return [str(MEASURED / f"curves/{algo}/{env}.csv") for algo in algorithms for env in envs]
+def scores_of(suite: str) -> Methods:
+    """Return the normalised scores of each run's best agent."""
+    algorithms, envs = AGGREGATED[suite]
+    returns = {
+        algo: {env: np.array([float(seed["mean_return"]) for seed in scores()[algo, env]]) for env in envs}
+        for algo in algorithms
+    }
+    return normalized_scores(returns, None)
 
 
-def suite_cell(returns: list[float] | None, best: float | None) -> str:
+def suite_cell(env: str, returns: list[float] | None, best: float | None) -> str:
     if returns is None:
         return ""
     mean = statistics.mean(returns)
-    number = f"**{rounded(mean)}**" if mean == best else rounded(mean)
+    number = f"**{rounded(env, mean)}**" if mean == best else rounded(env, mean)
     return number if len(returns) > 1 else f"{number} ¹"
 
 
@@ -473,26 +478,29 @@ def training_time() -> str:
 
 
 def environment_section(env: str, algorithms: list[tuple[str, list[dict[str, str]]]]) -> str:
-    pictures = [
+    figures = [
         f"![{env}: {what}](images/collection/{folder_name(env)}.{kind})"
         for what, kind in (("the best agent plays", "gif"), ("evaluations during training", "png"))
         if (REPOSITORY / f"docs/images/collection/{folder_name(env)}.{kind}").exists()
     ]
-    is_renewed = any(row["env"] != env for algo, _ in algorithms for row in published_rows(algo, env))
-    older = ("older version",) if is_renewed else ()
+    has_older = any(row["env"] != env for algo, _ in algorithms for row in published_rows(algo, env))
+    older = ("older version",) if has_older else ()
     headings = ("algorithm", "agent", "best", "last", "published", *older, "difference", "steps", "minutes")
     rows: list[tuple[str, ...]] = []
     remarks = []
     for algo, seeds in algorithms:
         card = REPOSITORY / "trained_agents" / algo / folder_name(env) / "card.json"
         agent = json.loads(card.read_text()) if card.exists() else None
-        mean = rounded(agent["mean_return"], agent["std_return"]) if agent else "–"
-        beside = [published(algo, env, older=each) for each in ((False, True) if is_renewed else (False,))]
-        ours = agent["mean_return"] if agent else max(float(seed["mean_return"]) for seed in seeds)
-        numbers = (*beside, difference(algo, env, ours), steps_of(seeds), minutes_of(seeds))
-        rows.append((f"`{algo}`", mean, best_of_seeds(seeds), last_of_seeds(algo, env, seeds), *numbers))
+        mean = rounded(env, agent["mean_return"], agent["std_return"]) if agent else "–"
+        beside = [published(algo, env, older=each) for each in ((False, True) if has_older else (False,))]
+        best = mean_with_interval(env, [float(seed["mean_return"]) for seed in seeds])
+        last = last_returns(algo, env, seeds)
+        is_scored = all(seed["last_mean_return"] for seed in seeds)
+        of_last = mean_with_interval(env, last) + ("" if is_scored else " \\*")
+        numbers = (*beside, difference(algo, env, statistics.mean(last)), steps_of(seeds), minutes_of(seeds))
+        rows.append((f"`{algo}`", mean, best, of_last, *numbers))
         remarks += [f"`{algo}`: {text}" for text in remark(algo, env)]
-    return "\n\n".join([f"## {env}", *pictures, markdown(headings, rows), *remarks])
+    return "\n\n".join([f"## {env}", *figures, markdown(headings, rows), *remarks])
 
 
 def minutes_of(seeds: list[dict[str, str]]) -> str:
@@ -511,7 +519,7 @@ def published(algo: str, env: str, *, older: bool | None = None) -> str:
     """Return the published scores, of older versions of the environment, of this one, or (None) of all."""
     return (
         "; ".join(
-            f"{rounded(float(row['mean_return']))} ({row['source'].rstrip(')').rpartition('(')[2]}"
+            f"{rounded(env, float(row['mean_return']))} ({row['source'].rstrip(')').rpartition('(')[2]}"
             f"{', ' + row['trained_timesteps'] if row['trained_timesteps'] else ''}"
             f"{'' if row['env'] == env else ', ' + row['env']})"
             for row in published_rows(algo, env)
@@ -532,7 +540,7 @@ def difference(algo: str, env: str, ours: float) -> str:
     SLM Lab's have none: they are means during training.
     """
     others = [float(row["mean_return"]) for row in published_rows(algo, env) if row["std_return"]]
-    return f"{ours - max(others):+,.{3 if abs(ours) < 1.5 else 1}f}" if others else "–"
+    return f"{ours - max(others):+,.{places(env)}f}" if others else "–"
 
 
 def steps_of(seeds: list[dict[str, str]]) -> str:
@@ -543,32 +551,29 @@ def each_seed(seeds: list[dict[str, str]]) -> str:
     return ", ".join(f"{float(seed['mean_return']):,.1f}" for seed in seeds)
 
 
-def best_of_seeds(seeds: list[dict[str, str]]) -> str:
-    return mean_with_interval([float(seed["mean_return"]) for seed in seeds])
-
-
-def last_of_seeds(algo: str, env: str, seeds: list[dict[str, str]]) -> str:
-    """Return the mean return of the last agents; with * some are the last evaluation of a run."""
+def last_returns(algo: str, env: str, seeds: list[dict[str, str]]) -> list[float]:
+    """Return the mean returns of the last agents, of a run's last evaluation where none was scored."""
     path = MEASURED / f"curves/{algo}/{folder_name(env)}.csv"
     evaluations = csv.DictReader(path.read_text().splitlines())
     last = {row["seed"]: row["mean_return"] for row in evaluations}
-    returns = [float(seed["last_mean_return"] or last[seed["seed"]]) for seed in seeds]
-    is_scored = all(seed["last_mean_return"] for seed in seeds)
-    return mean_with_interval(returns) + ("" if is_scored else " \\*")
+    return [float(seed["last_mean_return"] or last[seed["seed"]]) for seed in seeds]
 
 
-def mean_with_interval(returns: list[float]) -> str:
+def mean_with_interval(env: str, returns: list[float]) -> str:
     """Return the mean over seeds with the half width of its 95 % interval; ¹ marks a single seed."""
     n, mean = len(returns), statistics.mean(returns)
     if n == 1:
-        return f"{rounded(mean)} ¹"
-    return rounded(mean, T_QUANTILES[n] * statistics.stdev(returns) / n**0.5)
+        return f"{rounded(env, mean)} ¹"
+    return rounded(env, mean, T_QUANTILES[n] * statistics.stdev(returns) / n**0.5)
 
 
-def rounded(mean: float, spread: float | None = None) -> str:
-    """Return a return with one decimal place, with three where it is near 1, as in MiniGrid."""
-    places = 3 if abs(mean) < 1.5 else 1
-    return f"{mean:,.{places}f}" + ("" if spread is None else f" ± {spread:,.{places}f}")
+def rounded(env: str, mean: float, spread: float | None = None) -> str:
+    return f"{mean:,.{places(env)}f}" + ("" if spread is None else f" ± {spread:,.{places(env)}f}")
+
+
+def places(env: str) -> int:
+    """Return how many decimal places a return has; MiniGrid's are between 0 and 1."""
+    return 3 if env.startswith("MiniGrid") else 1
 
 
 def speed_table(name: str) -> str:

@@ -118,7 +118,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--runs", type=Path, default=REPOSITORY / "runs/collection", help="where to train")
     parser.add_argument("--queue", type=Path, default=REPOSITORY / "scripts/collection.csv")
     parser.add_argument("--repository", type=Path, default=REPOSITORY, help="the checkout to write into")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    arguments.runs, arguments.repository = arguments.runs.absolute(), arguments.repository.absolute()
+    return arguments
 
 
 def read_queue(path: Path, wanted: list[str] | None) -> list[Pair]:
@@ -157,7 +159,7 @@ def train_pair(pair: Pair, arguments: argparse.Namespace) -> None:
             run = finished_run(pair, seed, arguments)
             score = score_run(pair, seed, run, arguments.runs)
             if score.mean_return > max(scored.values(), default=-np.inf):
-                how = how_it_was_made(pair, run, score, arguments.repository)
+                how = how_it_was_made(pair, run, score)
                 keep(run / "best_agent", arguments.repository / "trained_agents" / pair.folder, how)
         except Exception as error:  # the queue goes on
             print(f"{name}: {type(error).__name__}: {error}", flush=True)
@@ -187,19 +189,19 @@ def finished_run(pair: Pair, seed: int, arguments: argparse.Namespace) -> Path:
 
 
 def settings(pair: Pair, seed: int) -> list[str]:
-    """Return what `zoo train` is told about a run, besides its place and what it shows."""
+    """Return the overrides of a run, besides its folder and what it shows."""
     pairs = [f"algo={pair.algo}", f"env={pair.env}", f"seed={seed}", "threads=1", "callbacks.eval.confirm=50"]
     return pairs + pair.overrides.split()
 
 
-def how_it_was_made(pair: Pair, run: Path, score: Score, repository: Path) -> dict[str, Any]:
+def how_it_was_made(pair: Pair, run: Path, score: Score) -> dict[str, Any]:
     """Return what a card says of the training: command, commit, processor, return of the last agent."""
     command = shlex.join(["zoo", "train", *settings(pair, score.seed)])
-    git = ("git", "-C", str(repository), "rev-parse", "--short", "HEAD")
+    record = json.loads((run / "run.json").read_text())
     return {
         "command": None if pair.algo in LEARN_FROM_EXPERTS else command,
-        "commit": subprocess.run(git, stdout=subprocess.PIPE, text=True, check=True).stdout.strip(),
-        "processor": json.loads((run / "run.json").read_text())["machine"]["cpu"],
+        "commit": record["git_commit"] and record["git_commit"][:8],
+        "processor": record["machine"]["cpu"],
         "last_mean_return": score.last_mean_return,
     }
 
@@ -244,9 +246,9 @@ def evaluate(agent: Path, seed: int) -> dict[str, Any]:
 
 
 def zoo(*arguments: str) -> str:
-    """Run a `zoo` command of this environment and return its output; raise CalledProcessError if it fails."""
+    """Run a `zoo` command in this checkout and return its output; raise CalledProcessError if it fails."""
     command = [sys.executable, "-m", "zoo", *arguments]
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=REPOSITORY).stdout
 
 
 def keep(source: Path, target: Path, how: dict[str, Any]) -> None:

@@ -467,7 +467,7 @@ def test_a_game_is_one_by_each_of_its_ids(env: str, repeat_probability: float) -
 def test_actions_are_drawn_in_atari_and_minigrid(env: str, is_greedy: bool) -> None:
     config = EnvConfig(id=env)
     assert config.is_greedy(None) is is_greedy
-    assert [config.is_greedy(given) for given in (True, False)] == [True, False]
+    assert [config.is_greedy(choice) for choice in (True, False)] == [True, False]
 
 
 @pytest.mark.parametrize("where", [{}, {"vectorization": "native"}])

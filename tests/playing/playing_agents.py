@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from zoo.algorithms.registry import algorithm_class
+from zoo.envs.config import EnvConfig
 
 RUN = Path("runs/ppo2/CartPole-v1/20260101-120000_s0")
+MINIGRID = EnvConfig(id="MiniGrid-Empty-5x5-v0", wrappers=["minigrid.wrappers.FlatObsWrapper"])
 
 
 def save_agent(path: str | Path, algo: str = "ppo2", env: Any = "CartPole-v1", **options: Any) -> Path:

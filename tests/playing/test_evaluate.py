@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from playing_agents import save_agent
+from playing_agents import MINIGRID, save_agent
 
 import zoo
 from zoo.agents import find
@@ -44,17 +44,12 @@ def test_last_line_is_the_promised_json(run_folder: Path, capsys: pytest.Capture
     assert f"agent  {run_folder}/best_agent" in out
 
 
-def test_environment_decides_how_actions_are_taken(
-    run_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(EnvConfig, "is_greedy", lambda env, deterministic: deterministic is True)
-    agent = algorithm_class("ppo2").load(run_folder / "best_agent")
-    for given in (None, True):
-        result, _ = measure(
-            capsys, "algo=ppo2", "env=CartPole-v1", f"deterministic={given or 'null'}".lower(), "n_episodes=8"
-        )
-        expected = evaluate_agent(agent, "CartPole-v1", 8, deterministic=given is True, seed=1)
-        assert (result["deterministic"], result["mean_return"]) == (given is True, expected.mean)
+def test_environment_decides_how_actions_are_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    agent = algorithm_class("ppo2").load(save_agent("agent", env=MINIGRID))
+    for choice, is_greedy in (("null", False), ("true", True)):
+        result, _ = measure(capsys, "agent=agent", f"deterministic={choice}", "n_episodes=8")
+        expected = evaluate_agent(agent, MINIGRID, 8, deterministic=is_greedy, seed=1)
+        assert (result["deterministic"], result["mean_return"]) == (is_greedy, expected.mean)
 
 
 def test_evaluate_uses_raw_returns_and_own_statistics(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import imageio_ffmpeg
 import pytest
 from gymnasium import spaces
 from PIL import Image
-from playing_agents import RUN
+from playing_agents import MINIGRID, RUN, save_agent
 
 from zoo.cli import status_of
 from zoo.commands import record
@@ -52,6 +52,15 @@ def test_record_writes_mp4_and_gif_of_given_length(run_folder: Path) -> None:
     assert frames(Path("films/first.mp4")) == 7
     with Image.open("films/first.gif") as gif:
         assert (gif.n_frames, gif.size, gif.info["duration"]) == (7, (150, 100), 50)
+
+
+def test_environment_decides_how_actions_are_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    save_agent("agent", env=MINIGRID)
+    said = {}
+    for choice in ("null", "false", "true"):
+        film("agent=agent", f"deterministic={choice}", "length=300", "n_episodes=2", "out=film.mp4")
+        said[choice] = capsys.readouterr().out
+    assert said["null"] == said["false"] != said["true"]
 
 
 @pytest.mark.parametrize(

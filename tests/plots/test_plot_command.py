@@ -116,8 +116,8 @@ def test_tables_of_evaluations_are_read_as_runs(capsys: pytest.CaptureFixture[st
         rows = [f"{seed},{step},{step / 10 + seed}" for seed in (0, 3) for step in (10, 10 * last)]
         table.write_text("\n".join(["seed,timesteps,mean_return", *rows, "0,damaged", ""]))
     Path("curves/notes.csv").write_text("a,b\n1,2\n")
-    for given in (["curves"], ["curves/*/CartPole-v1.csv"]):
-        path, _ = plotted(capsys, *given, "figure=scores", "format=csv")
+    for paths in (["curves"], ["curves/*/CartPole-v1.csv"]):
+        path, _ = plotted(capsys, *paths, "figure=scores", "format=csv")
         scores = {row["algo"]: row for row in csv.DictReader(path.read_text().splitlines())}
         assert {algo: float(row["mean"]) for algo, row in scores.items()} == {"ppo2": 10.5, "a2c": 5.5}
         assert (scores["a2c"]["runs"], float(scores["a2c"]["steps"])) == ("2", 40)

@@ -97,6 +97,15 @@ def test_profile_is_the_share_of_runs_above_each_score(tmp_path: Path) -> None:
     assert low[2] < share[2] < high[2]
 
 
+def test_environments_count_alike_with_unequal_seeds(tmp_path: Path) -> None:
+    for env, scores in (("A-v1", [0.0, 0.0, 0.0, 1.0]), ("B-v1", [0.0, 1.0])):
+        with_scores(tmp_path, "ppo2", env, scores)
+    methods = methods_in(tmp_path)
+    found = aggregates(methods)["ppo2"]
+    assert (found["mean"][0], found["optimality gap"][0]) == (0.375, 0.625)
+    assert methods.profile("ppo2", np.array([0.5]))[0] == [0.375]
+
+
 def test_given_references_are_the_ends_of_the_scale(tmp_path: Path) -> None:
     two_methods(tmp_path)
     (tmp_path / "returns.yaml").write_text("A-v1: [0, 2]\nB-v1: [-100, 100]\n")

@@ -14,6 +14,7 @@ from zoo.algorithms.registry import algorithm_class
 from zoo.cli import status_of
 from zoo.core.file_lock import FileLock
 from zoo.core.printing import decimal
+from zoo.envs.config import EnvConfig
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +60,14 @@ def test_table_tells_scores_and_problems_and_goes_on(capsys: pytest.CaptureFixtu
     assert again["agents/dqn/CartPole-v1"]["fingerprint"] != rows["agents/dqn/CartPole-v1"]["fingerprint"]
     benchmark("agents=agents/a2c")
     assert "1, of which 0 to measure" in capsys.readouterr().out
+
+
+def test_environment_decides_how_actions_are_taken() -> None:
+    env = EnvConfig(id="MiniGrid-Empty-5x5-v0", wrappers=["minigrid.wrappers.FlatObsWrapper"])
+    PPO2("MlpPolicy", env, seed=1, compile=False).save("agents/ppo2/drawn")
+    save("ppo2", "agents/ppo2/greedy")
+    played = {Path(path).name: row["play"] for path, row in benchmark("agents=agents").items()}
+    assert (played["drawn"]["deterministic"], played["greedy"]["deterministic"]) == (False, True)
 
 
 def test_one_benchmark_at_a_time_writes_into_a_folder() -> None:

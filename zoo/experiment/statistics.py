@@ -44,9 +44,8 @@ def median_of_means(strata: Strata) -> Any:
 
 
 def optimality_gap(strata: Strata, target: float = 1.0) -> Any:
-    """Return by how much the runs miss ``target`` on average; a score above it has reached it."""
-    scores = np.concatenate(list(strata), axis=-1)
-    return target - np.minimum(scores, target).mean(axis=-1)
+    """Return the mean over environments of how far runs stay below ``target``."""
+    return target - np.mean([np.minimum(scores, target).mean(axis=-1) for scores in strata], axis=0)
 
 
 def probability_of_improvement(first: Strata, second: Strata) -> Any:

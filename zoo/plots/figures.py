@@ -238,7 +238,7 @@ def profile_figure(methods: Methods, settings: PlotSettings) -> Figure:
     for place, label in enumerate(methods.scores):
         share, low, high = methods.profile(label, points)
         axes.plot(points, share, label=one_line(label, 50), drawstyle="steps-post", **line_style(place))
-        axes.fill_between(points, low, high, color=line_style(place)["color"], alpha=0.15, linewidth=0)
+        axes.fill_between(points, low, high, color=line_style(place)["color"], alpha=0.15, lw=0, step="post")
     axes.set_xlabel("normalised score")
     axes.set_ylabel("share of runs above it")
     figure.legend(loc="outside right upper")

@@ -67,13 +67,13 @@ def draw_curves(env: str) -> None:
 
     figure, panel = pyplot.subplots(figsize=(6.4, 3.6), constrained_layout=True)
     for number, path in enumerate(sorted(CURVES.glob(f"*/{env}.csv"))):
-        colour = pyplot.get_cmap("tab20")(number % 20)
+        colour, dashes = pyplot.get_cmap("tab20")(number % 20), "-" if number < 20 else "--"
         runs = read_curves(path)
         for steps, returns in runs:
             panel.plot(steps, returns, color=colour, alpha=0.25, lw=0.7)
         grid = max((steps for steps, _ in runs), key=len)
         median = np.median([np.interp(grid, *run) for run in runs], axis=0)
-        panel.plot(grid, median, color=colour, lw=1.6, label=path.parent.name)
+        panel.plot(grid, median, color=colour, lw=1.6, label=path.parent.name, ls=dashes)
     panel.set(title=env, xlabel="environment steps", ylabel="mean return", xscale="log")
     panel.grid(alpha=0.3)
     panel.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))

@@ -58,7 +58,7 @@ TABLE = re.compile(
 SCORE = re.compile(r"<!-- score: (?P<algo>\w+)/(?P<env>\S+) -->.*?<!-- end -->")
 IN_README = (
     *("ppo2/CartPole-v1", "a2c/Acrobot-v1", "ppo2/PongNoFrameskip-v4", "sac/Pendulum-v1"),
-    *("dqn/LunarLander-v3", "ppo2/HalfCheetah-v5", "recurrent_ppo/CartPoleNoVel-v1"),
+    *("dqn/LunarLander-v3", "ppo/HalfCheetah-v5", "recurrent_ppo/CartPoleNoVel-v1"),
     *("her_sac/PandaReach-v3", "ars/Swimmer-v5", "a2c/BreakoutNoFrameskip-v4"),
 )
 """The scores that README.md shows; docs/collection.md has all."""
@@ -89,7 +89,7 @@ SUITES = {
 
 AGGREGATED = {
     "Classic control": (
-        ("a2c", "acer", "acktr", "ars", "ppo1", "ppo2", "trpo"),
+        ("a2c", "acer", "acktr", "ars", "ppo", "ppo1", "ppo2", "trpo"),
         ("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1"),
     ),
 }

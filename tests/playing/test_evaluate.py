@@ -13,6 +13,7 @@ from playing_agents import MINIGRID, save_agent
 
 import zoo
 from zoo.agents import find
+from zoo.agents.agent_folder import read_card
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.cli import status_of
 from zoo.commands import evaluate
@@ -143,6 +144,12 @@ def test_table_has_a_row_an_agent(run_folder: Path, capsys: pytest.CaptureFixtur
     assert second.endswith("trained_agents/sac/Pendulum-v1")
     assert "sac" not in listed(capsys, algo="ppo2")
     assert "ppo2" not in listed(capsys, env="Pendulum-v1")
+    for name, mean_return in (("2_s1", -7.0), ("3_s2", 400.0)):
+        agent = save_agent(f"runs/a2c/CartPole-v1/{name}/best_agent", "a2c")
+        card = read_card(agent) | {"mean_return": mean_return}
+        (agent / "card.json").write_text(json.dumps(card))
+    _, *of_env = listed(capsys, env="CartPole-v1").splitlines()
+    assert [line.split()[2] for line in of_env] == ["400.0", "312.5", "-7.00"]
 
 
 @pytest.mark.usefixtures("nothing_installed")

@@ -123,6 +123,9 @@ def test_tables_of_evaluations_are_read_as_runs(capsys: pytest.CaptureFixture[st
         assert (scores["a2c"]["runs"], float(scores["a2c"]["steps"])) == ("2", 40)
     path, _ = plotted(capsys, "curves", "y=eval", "out=curves.png")
     assert share_of_ink(path) > 0.004
+    make_run(Path("runs"), "ppo2", evaluations=learning(3))
+    path, _ = plotted(capsys, "runs", "curves/ppo2", "figure=scores", "format=csv")
+    assert path.read_text().count("\nppo2,") == path.read_text().count('\n"ppo2, curves/ppo2",') == 1
 
 
 def test_title_of_curves_is_the_legends(capsys: pytest.CaptureFixture[str]) -> None:

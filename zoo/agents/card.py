@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
+import math
 import platform
 import re
 from collections.abc import Mapping
@@ -53,6 +54,12 @@ def score(card: Mapping[str, Any]) -> str:
     count = f" over {episodes:,} episode{'s' * (episodes != 1)}" if _is_number(episodes) else ""
     success = f", success {success_rate:.0%}" if _is_number(success_rate) else ""
     return f"{decimal(mean)}{spread}{count}{success}"
+
+
+def mean_return(card: Mapping[str, Any]) -> float:
+    """Return the mean return, minus infinity of an agent that has none."""
+    mean = card.get("mean_return")
+    return mean if _is_number(mean) else -math.inf
 
 
 def steps(card: Mapping[str, Any]) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from zoo.agents.agent_folder import read_as_data, read_card
-from zoo.agents.card import readme, score, steps
-from zoo.agents.find import FoundAgent, list_agents, resolve_agent
+from zoo.agents.card import mean_return, readme, score, steps
+from zoo.agents.find import IN_A_WHEEL, FoundAgent, list_agents, resolve_agent
 from zoo.agents.trust import refuse_foreign_code, stands_in_own_runs
 from zoo.config.choices import algorithm_options
 from zoo.config.compose import env_id
@@ -21,7 +21,7 @@ SCORES = ("mean_return", "std_return", "n_eval_episodes", "success_rate", "times
 
 
 def run(settings: ListingSettings) -> None:
-    """List all agents, or those that are wanted; or show the one at ``agent``."""
+    """List all agents, or those that are wanted, of one environment from the best; or show one."""
     if settings.agent is not None:
         show(_card_text(settings.agent))
         return
@@ -34,13 +34,15 @@ def run(settings: ListingSettings) -> None:
     if settings.format == "json":
         show(to_json([_as_data(*entry) for entry in agents]), end="")
     elif agents:
+        if folder is not None:
+            agents.sort(key=lambda entry: mean_return(entry[1] or {}), reverse=True)
         header = ("algo", "env", "return", "steps", "seed", "agent")
         show(aligned([header, *(_row(*entry) for entry in agents)]))
     else:
         algo, env = settings.algo or "ppo2", "CartPole-v1" if settings.env is None else env_id(settings.env)
         if algo not in (options := algorithm_options()):
             raise ZooError(f"unknown algo '{algo}'{nearest(algo, options)} (known: {', '.join(options)})")
-        show(f"there is no such agent yet; zoo train algo={algo} env={env} makes one")
+        show(f"there is no such agent yet; zoo train algo={algo} env={env} makes one ({IN_A_WHEEL})")
 
 
 def _card_text(path: str) -> str:

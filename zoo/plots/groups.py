@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from zoo.config.user_files import shown
 from zoo.core.printing import one_line
 from zoo.errors import ZooError, nearest
 from zoo.plots.runs import Run
@@ -59,7 +60,8 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
         keys = by or ["algo", *filter(varying[env, first.algo].__contains__, identifying_values(first))]
         parts = [first.algo if key == "algo" else _key_value(first, key) for key in keys if key != "env"]
         label = one_line(", ".join(parts) or "all runs", 70)
-        names = itertools.chain([label], (f"{label} ({number})" for number in itertools.count(2)))
+        named = f"{label}, {shown(first.path.parent.parent)}"
+        names = itertools.chain([label, named], (f"{label} ({n})" for n in itertools.count(2)))
         name = next(name for name in names if (env, name) not in groups)
         groups[env, name] = Group(name, env, *_without_repeats(equal))
     return [groups[place] for place in sorted(groups)]

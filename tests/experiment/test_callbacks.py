@@ -82,7 +82,7 @@ def test_best_agent_is_the_one_that_scored_best(run: RunFolder, ppo2: Callable[.
     results = [each.mean for _, each in read_evaluations(run.evaluations)]
     card = json.loads((run.best_agent / "card.json").read_text())
     assert card["mean_return"] == max(results)
-    assert card["n_eval_episodes"] == 3
+    assert (card["n_eval_episodes"], card["deterministic"]) == (3, True)
     # Of equal ones it is the latest.
     number = max(i for i, result in enumerate(results) if result == max(results))
     assert card["timesteps"] == 64 * (number + 1)

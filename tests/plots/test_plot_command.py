@@ -114,7 +114,7 @@ def test_tables_of_evaluations_are_read_as_runs(capsys: pytest.CaptureFixture[st
         table = Path("curves", algo, "CartPole-v1.csv")
         table.parent.mkdir(parents=True)
         rows = [f"{seed},{step},{step / 10 + seed}" for seed in (0, 3) for step in (10, 10 * last)]
-        table.write_text("\n".join(["seed,timesteps,mean_return", *rows, "0,damaged", ""]))
+        table.write_text("\n".join(["seed,timesteps,mean_return", *rows, ""]))
     Path("curves/notes.csv").write_text("a,b\n1,2\n")
     for paths in (["curves"], ["curves/*/CartPole-v1.csv"]):
         path, _ = plotted(capsys, *paths, "figure=scores", "format=csv")
@@ -126,6 +126,18 @@ def test_tables_of_evaluations_are_read_as_runs(capsys: pytest.CaptureFixture[st
     make_run(Path("runs"), "ppo2", evaluations=learning(3))
     path, _ = plotted(capsys, "runs", "curves/ppo2", "figure=scores", "format=csv")
     assert path.read_text().count("\nppo2,") == path.read_text().count('\n"ppo2, curves/ppo2",') == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [("", "'no rows'"), ("0,1,x\n", "'x'"), ("0,1\n", "column"), ("0,1,2\n0\n", "column")],
+)
+def test_damaged_table_is_named(rows: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("CartPole-v1.csv").write_text(f"seed,timesteps,mean_return\n{rows}")
+    assert status_of(["plot", "CartPole-v1.csv", "report=true"]) == 2
+    errors = capsys.readouterr().err
+    assert "CartPole-v1.csv: " in errors
+    assert message in errors
 
 
 def test_title_of_curves_is_the_legends(capsys: pytest.CaptureFixture[str]) -> None:

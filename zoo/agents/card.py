@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
-import math
 import platform
 import re
 from collections.abc import Mapping
@@ -48,24 +47,18 @@ def score(card: Mapping[str, Any]) -> str:
     """Return ``"487.3 ± 12.1 over 100 episodes, success 96%"``, or ``"not evaluated"``."""
     mean, std, episodes = (card.get(key) for key in ("mean_return", "std_return", "n_eval_episodes"))
     success_rate = card.get("success_rate")
-    if not _is_number(mean):
+    if not is_number(mean):
         return "not evaluated"
-    spread = f" ± {decimal(std)}" if _is_number(std) else ""
-    count = f" over {episodes:,} episode{'s' * (episodes != 1)}" if _is_number(episodes) else ""
-    success = f", success {success_rate:.0%}" if _is_number(success_rate) else ""
+    spread = f" ± {decimal(std)}" if is_number(std) else ""
+    count = f" over {episodes:,} episode{'s' * (episodes != 1)}" if is_number(episodes) else ""
+    success = f", success {success_rate:.0%}" if is_number(success_rate) else ""
     return f"{decimal(mean)}{spread}{count}{success}"
-
-
-def mean_return(card: Mapping[str, Any]) -> float:
-    """Return the mean return, minus infinity of an agent that has none."""
-    mean = card.get("mean_return")
-    return mean if _is_number(mean) else -math.inf
 
 
 def steps(card: Mapping[str, Any]) -> str:
     """Return the environment steps of training, as ``"50,000"``."""
     timesteps = card.get("timesteps")
-    return f"{timesteps:,}" if _is_number(timesteps) else "?"
+    return f"{timesteps:,}" if is_number(timesteps) else "?"
 
 
 def readme(card: Mapping[str, Any], config: Mapping[str, Any]) -> str:
@@ -74,11 +67,12 @@ def readme(card: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     environment = markdown_text(card.get("env", "?"))
     rows = {
         "Return": score(card),
+        "Actions": "drawn" if card.get("deterministic") is False else None,
         "Trained for": f"{steps(card)} environment steps",
         "Seed": card.get("seed"),
         "Policy": (config.get("policy") or {}).get("name", "?"),
         "Created": card.get("created", "?"),
-        "Last agent of the run": decimal(last) if _is_number(last := card.get("last_mean_return")) else None,
+        "Last agent of the run": decimal(last) if is_number(last := card.get("last_mean_return")) else None,
         "Commit": card.get("commit"),
         "Processor": card.get("processor"),
     }
@@ -125,7 +119,7 @@ def _as_yaml(values: Mapping[str, Any]) -> str:
     return f"{fence}yaml\n{printable(text)}\n{fence}"
 
 
-def _is_number(value: Any) -> TypeGuard[int | float]:
+def is_number(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from zoo.agents.agent_folder import read_as_data, read_card
-from zoo.agents.card import mean_return, readme, score, steps
+from zoo.agents.card import is_number, readme, score, steps
 from zoo.agents.find import IN_A_WHEEL, FoundAgent, list_agents, resolve_agent
 from zoo.agents.trust import refuse_foreign_code, stands_in_own_runs
 from zoo.config.choices import algorithm_options
@@ -35,7 +36,7 @@ def run(settings: ListingSettings) -> None:
         show(to_json([_as_data(*entry) for entry in agents]), end="")
     elif agents:
         if folder is not None:
-            agents.sort(key=lambda entry: mean_return(entry[1] or {}), reverse=True)
+            agents.sort(key=lambda entry: _mean_return(*entry), reverse=True)
         header = ("algo", "env", "return", "steps", "seed", "agent")
         show(aligned([header, *(_row(*entry) for entry in agents)]))
     else:
@@ -66,12 +67,15 @@ def _card_of(agent: FoundAgent) -> dict[str, Any] | None:
         return None
 
 
+def _mean_return(_: FoundAgent, card: dict[str, Any] | None) -> float:
+    return mean if is_number(mean := (card or {}).get("mean_return")) else -math.inf
+
+
 def _row(agent: FoundAgent, card: dict[str, Any] | None) -> tuple[str, ...]:
-    place = shown(agent.path)
     if card is None:
-        return agent.algo, agent.env, "damaged", "?", "?", place
+        return agent.algo, agent.env, "damaged", "?", "?", shown(agent.path)
     seed = "?" if card.get("seed") is None else str(card["seed"])
-    return agent.algo, str(card.get("env") or agent.env), score(card), steps(card), seed, place
+    return agent.algo, str(card.get("env") or agent.env), score(card), steps(card), seed, shown(agent.path)
 
 
 def _as_data(agent: FoundAgent, card: dict[str, Any] | None) -> dict[str, Any]:

@@ -97,15 +97,10 @@ def _plotted(settings: PlotSettings) -> Plot:
         content = text.encode()
     elif kind == "html":
         content = report_of(scores, settings).encode()
-    elif figure == "run":
-        content = figures.render(kind, figures.run_figure, runs[0], settings)
-    elif figure == "curves":
-        content = figures.render(kind, figures.curves_figure, groups, settings)
-    elif figure == "scores":
-        content = figures.render(kind, figures.scores_figure, scores, settings)
     else:
-        draw = figures.profile_figure if figure == "profile" else figures.aggregates_figure
-        content = figures.render(kind, draw, _methods(scores, settings), settings)
+        data: dict[str, Any] = {"run": runs[0], "curves": groups, "scores": scores}
+        drawn = data.get(figure) or _methods(scores, settings)
+        content = figures.render(kind, getattr(figures, f"{figure}_figure"), drawn, settings)
     name = "report" if kind == "html" else figure
     if len(runs) == 1:
         name = folder_name("-".join([runs[0].algo, runs[0].env, runs[0].path.absolute().name]))[:150]

@@ -154,7 +154,12 @@ class EvalCallback(Callback):
 
     def card_at(self, num_timesteps: int) -> dict[str, Any]:
         """Return the score of the agent as it is at this step for its card: nothing, if it has none."""
-        return score_for_card(self.last) if self.last and self.evaluated_at == num_timesteps else {}
+        return self._score_for_card(self.last) if self.last and self.evaluated_at == num_timesteps else {}
+
+    def _score_for_card(self, evaluation: Evaluation) -> dict[str, Any]:
+        score: dict[str, Any] = {"mean_return": evaluation.mean, "std_return": evaluation.std}
+        score |= {"n_eval_episodes": evaluation.n_episodes, "deterministic": self.deterministic}
+        return score | ({} if evaluation.success_rate is None else {"success_rate": evaluation.success_rate})
 
     def _evaluate(self, algorithm: Training, n_episodes: int, seed_index: int) -> Evaluation:
         if self._own_envs is None and not isinstance(self.env, VecEnvAdapter | VectorEnv | gym.Env):
@@ -185,7 +190,7 @@ class EvalCallback(Callback):
         if candidate is not None and is_at_least(candidate, self.best_mean):
             with report_write_errors("the run goes on, and the earlier best agent, if any, stays"):
                 if self.best_agent is not None:
-                    algorithm.save(self.best_agent, card=score_for_card(candidate))
+                    algorithm.save(self.best_agent, card=self._score_for_card(candidate))
                 self.best_mean, self.best_unconfirmed_mean = candidate.mean, evaluation.mean
             if self.on_new_best is not None:
                 self.on_new_best.call(algorithm)
@@ -207,13 +212,6 @@ def _as_evaluation(algorithm: Training) -> Iterator[None]:
         raise InterruptedCallbackError from error
     finally:
         algorithm.timings["evaluation"] += time.perf_counter() - started
-
-
-def score_for_card(evaluation: Evaluation) -> dict[str, Any]:
-    """Return an evaluation as an agent's card gives it."""
-    scores = {"mean_return": evaluation.mean, "std_return": evaluation.std}
-    rest = {"n_eval_episodes": evaluation.n_episodes, "success_rate": evaluation.success_rate}
-    return scores | {name: value for name, value in rest.items() if value is not None}
 
 
 def write_evaluations(path: Path, history: list[tuple[int, Evaluation]]) -> None:

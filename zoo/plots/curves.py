@@ -107,7 +107,7 @@ def curves_of(groups: Sequence[Group], settings: PlotSettings) -> list[Curve]:
     if not curves:
         runs = [run for group in groups for run in group.runs]
         scalars = sorted({*Y_AXES, *(name for run in runs for name in run.progress)})
-        missing = {"train": "no episode has ended in them", "length": "no episode has ended in them"}
+        missing = dict.fromkeys(("train", "length"), "no episode has ended (y=eval shows evaluations)")
         missing["eval"] = "none was evaluated (y=train shows the training episodes)"
         why = missing.get(y, f"none has logged {one_line(y)}{nearest(y, scalars)}")
         raise ZooError(f"nothing to draw from {len(runs)} runs: {why}")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 from typing import Any
 
-from zoo.config.user_files import shown
 from zoo.core.printing import one_line
 from zoo.errors import ZooError, nearest
 from zoo.plots.runs import Run
@@ -60,8 +59,7 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
         keys = by or ["algo", *filter(varying[env, first.algo].__contains__, identifying_values(first))]
         parts = [first.algo if key == "algo" else _key_value(first, key) for key in keys if key != "env"]
         label = one_line(", ".join(parts) or "all runs", 70)
-        named = f"{label}, {shown(first.path.parent.parent)}"
-        names = itertools.chain([label, named], (f"{label} ({n})" for n in itertools.count(2)))
+        names = chain([label, f"{label}, {first.path.parents[1]}"], (f"{label} ({n})" for n in count(2)))
         name = next(name for name in names if (env, name) not in groups)
         groups[env, name] = Group(name, env, *_without_repeats(equal))
     return [groups[place] for place in sorted(groups)]

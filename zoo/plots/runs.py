@@ -28,7 +28,7 @@ Read = TypeVar("Read")
 
 RECORD, EVALUATIONS, MONITOR = "run.json", "evaluations.npz", "monitor.csv"
 TABLE_HEAD = b"seed,timesteps,mean_return"
-"""The first line of a table of evaluations, ALGO/ENV.csv, as the collection has them."""
+"""How a table of evaluations begins, ALGO/ENV.csv, as the collection has them."""
 
 LAST_EPISODES = 100
 """Episodes at the end of a training of which ``score=train`` is the mean."""
@@ -57,8 +57,8 @@ def find_runs(texts: Sequence[str]) -> list[Path]:
     if not folders:
         where = ", ".join(one_line(text, 80) for text in texts[:5])
         raise ZooError(
-            f"there is no run in {where or 'an empty list'}: no {RECORD}, {MONITOR} or {EVALUATIONS} there"
-            " or below; zoo train algo=ppo2 env=CartPole-v1 makes one"
+            f"there is no run in {where or 'an empty list'}: no {RECORD}, {MONITOR}, {EVALUATIONS} or table"
+            " (seed,timesteps,mean_return) there or below; zoo train algo=ppo2 env=CartPole-v1 makes one"
         )
     return list(folders.values())
 
@@ -89,10 +89,7 @@ def _runs_below(top: Path) -> Iterator[Path]:
 
 
 def _is_table(path: Path) -> bool:
-    if path.suffix != ".csv" or not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.readline().rstrip() == TABLE_HEAD
+    return path.suffix == ".csv" and path.is_file() and path.read_bytes().startswith(TABLE_HEAD)
 
 
 @dataclass(frozen=True)
@@ -308,10 +305,14 @@ def read_run(path: Path) -> Run:
 
 
 def _tabled_runs(path: Path) -> list[Run]:
-    """Return a run for each seed of a table of evaluations."""
-    columns, runs = parse_progress(path.read_bytes()), []
-    for seed in np.unique(columns["seed"][np.isfinite(columns["seed"])]):
-        steps, returns = (columns[name][columns["seed"] == seed] for name in ("timesteps", "mean_return"))
+    """Return a run for each seed of a table of evaluations. Raises `ZooError` for a damaged one."""
+    lines, runs = path.read_text(errors="replace").splitlines()[1:], []
+    try:
+        table = np.loadtxt(lines or ["no rows"], delimiter=",", usecols=(0, 1, 2), ndmin=2)
+    except ValueError as error:
+        raise ZooError(f"{one_line(path)}: {one_line(error)}") from error
+    for seed in np.unique(table[:, 0]):
+        _, steps, returns = table[table[:, 0] == seed].T
         place, algo = path.with_suffix("") / f"s{seed:.0f}", path.absolute().parent.name
         run = Run(place, algo, path.stem, int(seed), "finished", record={"timesteps": float(steps[-1])})
         run.evaluations = sorted_series(steps, returns)

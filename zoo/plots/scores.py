@@ -119,7 +119,7 @@ def normalized_scores(
     if not shared:
         raise ZooError(
             f"no environment has scores of all {len(scores)} groups ({', '.join(list(scores)[:6])}):"
-            " by=[algo] puts all of an algorithm together"
+            " name fewer, or by=[algo] puts all of an algorithm together"
         )
     normalized: dict[str, list[Array]] = {label: [] for label in scores}
     for env in sorted(shared):

@@ -294,6 +294,8 @@ def test_commands_of_the_page_run(page: Path, tmp_path: Path, carry_out: Carry) 
 def prepare(page: Path, folder: Path) -> None:
     """Write the modules that the page names or shows, and what other systems leave."""
     (folder / "my_module.py").write_text(MY_MODULE)
+    (folder / "docs").mkdir()
+    (folder / "docs/measured").symlink_to(REPOSITORY / "docs/measured")
     for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
         first = code.splitlines()[0]
         if (named := re.fullmatch(r"# (\w+\.py)", first)) and named[1] != "my_module.py":

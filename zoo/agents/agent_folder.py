@@ -148,15 +148,15 @@ def fingerprint(path: str | os.PathLike[str]) -> str:
 
 
 def _contents(agent: AgentFiles) -> dict[str, bytes]:
-    config = {"format": FORMAT, **as_written(plain(agent.config))}
-    config = _renamed(config, {name: filed for filed, name in FORMAT_1_KEYS.items()})
+    written = {"format": FORMAT, **as_written(plain(agent.config))}
+    config = _renamed(written, {name: filed for filed, name in FORMAT_1_KEYS.items()})
     config["env"] = _with_limit(config.get("env"), {name: filed for filed, name in EPISODE_LIMITS.items()})
     card = with_finite_numbers(complete_card(agent.card, config))
     contents = {
         CONFIG: to_yaml(config).encode(),
         POLICY: tensor_bytes(agent.tensors),
         CARD: to_json(card).encode(),
-        README: readme(card, plain(agent.config)).encode(),
+        README: readme(card, written).encode(),
     }
     if agent.normalization is not None:
         arrays, values = agent.normalization

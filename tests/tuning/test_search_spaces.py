@@ -127,6 +127,7 @@ def test_drawn_batch_size_fits_rollout() -> None:
 AT_ONCE = "algo.learning_starts"  # 0, which has no logarithm
 NOT_DRAWN = {
     "acer/CartPole-v1": "algo.learning_rate",  # falls to another end than 0
+    "c51/LunarLander-v3": "algo.buffer_size policy.net_arch",
     "ddpg/HumanoidBulletEnv-v0": "algo.train_freq",  # an episode
     "dqn/Acrobot-v1": AT_ONCE,
     "dqn/LunarLander-v3": AT_ONCE,

@@ -33,7 +33,7 @@ PICTURES = REPOSITORY / "docs/images/collection"
 AGENTS = REPOSITORY / "trained_agents"
 
 LARGEST_FILM = 300_000
-HEIGHTS = (240, 200, 160, 120, 90)
+HEIGHTS = (240, 200, 160, 120, 90, 72)
 """Heights of a film in pixels: the first that gives a file of at most LARGEST_FILM bytes is taken."""
 
 N_SECONDS = 5

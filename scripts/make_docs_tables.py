@@ -430,10 +430,9 @@ def suite_tables() -> list[str]:
 
 def aggregate_sections(suite: str) -> list[str]:
     """Return the table of a suite's aggregates and the figure of its profiles."""
-    text = (
-        f"{suite}, {len(AGGREGATED[suite][1])} environments: *best*, with the lowest run as 0 and the highest"
-    )
-    text += " as 1, and 95 % intervals by stratified bootstrap."
+    n_envs = len(AGGREGATED[suite][1])
+    text = f"{suite}, {n_envs} environments: *best*, with the lowest run as 0 and the highest as 1, and 95 %"
+    text += " intervals by stratified bootstrap."
     figure = f"![{suite}: performance profiles](images/collection/{profile_name(suite)})"
     return [text, aggregate_table(scores_of(suite)).text("md").strip(), figure]
 

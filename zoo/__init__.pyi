@@ -186,11 +186,11 @@ class ACER(_ACER):
             Poisson distribution
         replay_start (int, default 1000, ≥ 0): transitions in the buffer from which on it is replayed,
             unless replay_ratio is 0 [transitions]
-        correction_term (float, default 10.0, > 0): c, where importance weights are truncated; what is
-            above is left to the critic
+        correction_term (float, default 10.0, > 0): c, the largest importance weight; the rest is
+            corrected by the critic
         trust_region (bool, default True): bound how fast the policy leaves its running average
         delta (float, default 1.0, > 0): that bound
-        alpha (float, default 0.99, ≥ 0, ≤ 1): what the average policy keeps of itself at each update
+        alpha (float, default 0.99, ≥ 0, ≤ 1): decay of the average policy at each update
         q_coef (float, default 0.5, ≥ 0): weight of the critic's loss
         ent_coef (float, default 0.01, ≥ 0): weight of the entropy bonus
         max_grad_norm (float | None, default 10.0, > 0): bound of the gradient's norm; null: none
@@ -260,7 +260,7 @@ class ACKTR(_ACKTR):
         kfac_decay (float, default 0.99, ≥ 0, < 1): decay of the running averages of the curvature
         cold_updates (int, default 10, ≥ 1): first updates, by plain gradients with momentum, while the
             averages begin
-        momentum (float, default 0.9, ≥ 0, < 1): how much of the last step is in the next one
+        momentum (float, default 0.9, ≥ 0, < 1): decay of earlier steps; 0: no momentum
         vf_fisher_coef (float, default 1.0, ≥ 0): weight of the critic's curvature
     """
     def __init__(
@@ -397,7 +397,8 @@ class C51(_C51):
             steps]
         batch_size (int, default 32, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 1.0, > 0, ≤ 1): how far a target update goes; 1: a copy
+        tau (float, default 1.0, > 0, ≤ 1): step of a target update towards the online network; 1: a
+            copy
         train_freq (int | list[Any] | dict[str, Any], default 4, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
@@ -570,7 +571,8 @@ class DDPG(_DDPG):
             steps]
         batch_size (int, default 128, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 0.001, > 0, ≤ 1): how far a target update goes; 1: a copy
+        tau (float, default 0.001, > 0, ≤ 1): step of a target update towards the online network; 1: a
+            copy
         train_freq (int | list[Any] | dict[str, Any], default 100, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 50, ≥ -1): gradient steps after every train_freq environment steps;
@@ -653,7 +655,8 @@ class DQN(_DQN):
             steps]
         batch_size (int, default 32, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 1.0, > 0, ≤ 1): how far a target update goes; 1: a copy
+        tau (float, default 1.0, > 0, ≤ 1): step of a target update towards the online network; 1: a
+            copy
         train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
@@ -726,7 +729,8 @@ class DroQ(_DroQ):
             steps]
         batch_size (int, default 256, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 0.005, > 0, ≤ 1): how far a target update goes; 1: a copy
+        tau (float, default 0.005, > 0, ≤ 1): step of a target update towards the online network; 1: a
+            copy
         train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 20, ≥ -1): gradient steps after every train_freq environment steps;
@@ -829,7 +833,8 @@ class FastTD3(_FastTD3):
             steps]
         batch_size (int, default 32768, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 0.1, > 0, ≤ 1): how far a target update goes; 1: a copy
+        tau (float, default 0.1, > 0, ≤ 1): step of a target update towards the online network; 1: a
+            copy
         train_freq (int | list[Any] | dict[str, Any], default 128, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 2, ≥ -1): gradient steps after every train_freq environment steps;
@@ -1047,7 +1052,8 @@ class IQN(_IQN):
             steps]
         batch_size (int, default 32, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 1.0, > 0, ≤ 1): how far a target update goes; 1: a copy
+        tau (float, default 1.0, > 0, ≤ 1): step of a target update towards the online network; 1: a
+            copy
         train_freq (int | list[Any] | dict[str, Any], default 4, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
@@ -1432,7 +1438,8 @@ class QRDQN(_QRDQN):
             steps]
         batch_size (int, default 32, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 1.0, > 0, ≤ 1): how far a target update goes; 1: a copy
+        tau (float, default 1.0, > 0, ≤ 1): step of a target update towards the online network; 1: a
+            copy
         train_freq (int | list[Any] | dict[str, Any], default 4, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
@@ -1507,7 +1514,8 @@ class REDQ(_REDQ):
             steps]
         batch_size (int, default 256, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 0.005, > 0, ≤ 1): how far a target update goes; 1: a copy
+        tau (float, default 0.005, > 0, ≤ 1): step of a target update towards the online network; 1: a
+            copy
         train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 20, ≥ -1): gradient steps after every train_freq environment steps;
@@ -1610,7 +1618,8 @@ class Rainbow(_Rainbow):
             steps]
         batch_size (int, default 32, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 1.0, > 0, ≤ 1): how far a target update goes; 1: a copy
+        tau (float, default 1.0, > 0, ≤ 1): step of a target update towards the online network; 1: a
+            copy
         train_freq (int | list[Any] | dict[str, Any], default 4, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
@@ -1853,7 +1862,8 @@ class SAC(_SAC):
             steps]
         batch_size (int, default 64, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 0.005, > 0, ≤ 1): how far a target update goes; 1: a copy
+        tau (float, default 0.005, > 0, ≤ 1): step of a target update towards the online network; 1: a
+            copy
         train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
@@ -1956,7 +1966,8 @@ class SimBa(_SimBa):
             steps]
         batch_size (int, default 256, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 0.005, > 0, ≤ 1): how far a target update goes; 1: a copy
+        tau (float, default 0.005, > 0, ≤ 1): step of a target update towards the online network; 1: a
+            copy
         train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 2, ≥ -1): gradient steps after every train_freq environment steps;
@@ -2062,7 +2073,8 @@ class SimBaV2(_SimBaV2):
             steps]
         batch_size (int, default 256, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 0.005, > 0, ≤ 1): how far a target update goes; 1: a copy
+        tau (float, default 0.005, > 0, ≤ 1): step of a target update towards the online network; 1: a
+            copy
         train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 2, ≥ -1): gradient steps after every train_freq environment steps;
@@ -2171,7 +2183,8 @@ class TD3(_TD3):
             steps]
         batch_size (int, default 128, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 0.005, > 0, ≤ 1): how far a target update goes; 1: a copy
+        tau (float, default 0.005, > 0, ≤ 1): step of a target update towards the online network; 1: a
+            copy
         train_freq (int | list[Any] | dict[str, Any], default 100, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 100, ≥ -1): gradient steps after every train_freq environment
@@ -2262,7 +2275,8 @@ class TQC(_TQC):
             steps]
         batch_size (int, default 256, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 0.005, > 0, ≤ 1): how far a target update goes; 1: a copy
+        tau (float, default 0.005, > 0, ≤ 1): step of a target update towards the online network; 1: a
+            copy
         train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
@@ -2302,8 +2316,8 @@ class TQC(_TQC):
             critics [gradient steps]
         use_sde_at_warmup (bool, default False): gSDE before learning starts too, not random actions
         n_quantiles (int, default 25, ≥ 1, ≤ 100000): quantiles of each critic
-        top_quantiles_to_drop_per_net (int, default 2, ≥ 0): highest quantiles that targets do without,
-            for each critic
+        top_quantiles_to_drop_per_net (int, default 2, ≥ 0): highest quantiles of each critic that
+            targets leave out; more: lower estimates
     """
     def __init__(
         self,

@@ -63,11 +63,11 @@ class ACERConfig:
         ge=0,
     )
     correction_term: float = hyperparameter(
-        10.0, "c, where importance weights are truncated; what is above is left to the critic", gt=0
+        10.0, "c, the largest importance weight; the rest is corrected by the critic", gt=0
     )
     trust_region: bool = hyperparameter(True, "bound how fast the policy leaves its running average")
     delta: float = hyperparameter(1.0, "that bound", gt=0)
-    alpha: float = hyperparameter(0.99, "what the average policy keeps of itself at each update", ge=0, le=1)
+    alpha: float = hyperparameter(0.99, "decay of the average policy at each update", ge=0, le=1)
     q_coef: float = hyperparameter(0.5, "weight of the critic's loss", ge=0)
     ent_coef: float = hyperparameter(0.01, "weight of the entropy bonus", ge=0)
     max_grad_norm: float | None = hyperparameter(10.0, "bound of the gradient's norm; null: none", gt=0)

@@ -57,7 +57,7 @@ class ACKTRConfig(OnPolicyConfig):
     cold_updates: int = hyperparameter(
         10, "first updates, by plain gradients with momentum, while the averages begin", ge=1
     )
-    momentum: float = hyperparameter(0.9, "how much of the last step is in the next one", ge=0, lt=1)
+    momentum: float = hyperparameter(0.9, "decay of earlier steps; 0: no momentum", ge=0, lt=1)
     vf_fisher_coef: float = hyperparameter(1.0, "weight of the critic's curvature", ge=0)
 
 

@@ -58,7 +58,9 @@ class OffPolicyConfig:
     )
     batch_size: int = hyperparameter(64, "transitions in a gradient step", unit="transitions", ge=1)
     gamma: float = hyperparameter(0.99, "discount factor", ge=0, le=1)
-    tau: float = hyperparameter(0.005, "how far a target update goes; 1: a copy", gt=0, le=1)
+    tau: float = hyperparameter(
+        0.005, "step of a target update towards the online network; 1: a copy", gt=0, le=1
+    )
     train_freq: int | list[Any] | dict[str, Any] = hyperparameter(
         1, "environment steps between updates; [1, episode] counts episodes", ge=1
     )

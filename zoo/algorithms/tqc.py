@@ -28,7 +28,7 @@ class TQCConfig(SACConfig):
 
     n_quantiles: int = hyperparameter(25, "quantiles of each critic", ge=1, le=100_000)
     top_quantiles_to_drop_per_net: int = hyperparameter(
-        2, "highest quantiles that targets do without, for each critic", ge=0
+        2, "highest quantiles of each critic that targets leave out; more: lower estimates", ge=0
     )
 
     critic_loss: ClassVar[str] = "mse"  # type: ignore[misc]

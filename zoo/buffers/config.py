@@ -21,24 +21,26 @@ class PrioritizedConfig:
         0.6, "how much large errors are preferred; 0: not at all, 1: in proportion", ge=0, le=1
     )
     beta: float = hyperparameter(
-        0.4, "how much of that the weights take back at the start; 1: all of it", ge=0, le=1
+        0.4, "how much importance weights correct this bias at the start; 1: fully", ge=0, le=1
     )
     beta_fraction: float = hyperparameter(1.0, "part of training over which beta rises to 1", gt=0, le=1)
     epsilon: float = hyperparameter(
-        1e-6, "added to each error, so that none is never drawn again", gt=0, is_finite=True
+        1e-6, "added to each error, so that every transition can be drawn", gt=0, is_finite=True
     )
 
 
 @dataclass
 class HindsightConfig:
-    """Hindsight replay: goals that were reached instead of those that were sought."""
+    """Hindsight replay: transitions relabelled with goals that were reached."""
 
     goal_selection_strategy: str = hyperparameter(
         "future",
-        "where another goal was reached: later in the episode, at its end, in it, or anywhere",
+        "reached goals to choose from: later in the episode, its end, all of it, or the whole buffer",
         choices=GOAL_STRATEGIES,
     )
-    n_sampled_goal: int = hyperparameter(4, "transitions with another goal for each as it was", ge=1)
+    n_sampled_goal: int = hyperparameter(
+        4, "relabelled transitions for each with its own goal; 4: 80 %", ge=1
+    )
     copy_info_dict: bool = hyperparameter(
         False, "keep the info of each step, and give it to compute_reward instead of an empty one"
     )
@@ -49,13 +51,13 @@ class ReplayConfig:
     """Settings of replay sampling: n-step returns, priorities, hindsight."""
 
     n_step: int = hyperparameter(
-        1, "steps whose rewards are summed up before the next state is valued", unit="steps", ge=1
+        1, "steps whose rewards are summed before the bootstrap value", unit="steps", ge=1
     )
     prioritized: PrioritizedConfig | None = hyperparameter(
         None, "prioritised replay; null: all transitions are equally likely"
     )
     hindsight: HindsightConfig | None = hyperparameter(
-        None, "hindsight replay, in environments with goals; null: goals stay as they were"
+        None, "hindsight replay, in environments with goals; null: no other goals"
     )
 
 

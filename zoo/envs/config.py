@@ -60,7 +60,7 @@ class AtariConfig:
     clip_reward: bool = hyperparameter(True, "train on the sign of the reward")
     fire_on_reset: bool = hyperparameter(True, "press FIRE where a game waits for it")
     action_repeat_probability: float | None = hyperparameter(
-        None, "probability of the last action instead of the new; null: what the id stands for", ge=0, le=1
+        None, "probability of repeating the last action; null: the id's", ge=0, le=1
     )
 
 
@@ -82,8 +82,7 @@ class EnvConfig:
     )
     step_timeout: float | None = hyperparameter(
         None,
-        "how long a step of one environment may take before the run fails, its index and step told; "
-        "null: for ever; with workers only",
+        "time limit for a step of one environment, with workers only; null: none",
         unit="seconds",
         gt=0,
     )
@@ -104,7 +103,7 @@ class EnvConfig:
         False, "append the time left to the observation: true, or {max_steps, test_mode}"
     )
     mask_actions: bool = hyperparameter(
-        True, "choose among valid actions only, where the environment says which are; false: among all"
+        True, "choose among valid actions only, if the environment has masks; false: among all"
     )
     mask_velocities: bool = hyperparameter(False, "set velocities to zero, so that memory is needed")
     atari: bool | dict[str, Any] | None = hyperparameter(
@@ -112,19 +111,19 @@ class EnvConfig:
     )
     reseed_every: int | None = hyperparameter(
         None,
-        "an episode's end after so many steps is followed by a reset with the next seed; "
+        "steps after which the next episode begins with a new seed; "
         f"null: {DEFAULT_RESEED_EVERY:,}, and {ATARI_RESEED_EVERY:,} for Atari",
         unit="steps of each environment",
         ge=1,
     )
     renew: bool | str = hyperparameter(
         "auto",
-        "make the environment anew where it gets a seed, for those whose reset keeps something of the past; "
+        "create the environment again for each seed, if its reset keeps state; "
         "auto: BipedalWalker, PyBullet and MinAtar",
         choices=("auto", True, False),
     )
     nan_check: bool = hyperparameter(False, "stop at the first NaN or infinity and say where it came from")
-    check: bool = hyperparameter(True, "try the environment for a moment before the first step")
+    check: bool = hyperparameter(True, "check the environment by a few steps before training")
     info_keywords: list[str] = hyperparameter(
         help="values of `info` at an episode's end that are logged", default_factory=list
     )

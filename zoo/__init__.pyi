@@ -397,8 +397,7 @@ class C51(_C51):
             steps]
         batch_size (int, default 32, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 1.0, > 0, ≤ 1): step of a target update towards the online network; 1: a
-            copy
+        tau (float, default 1.0, > 0, ≤ 1): share of new weights in a target update; 1: a copy
         train_freq (int | list[Any] | dict[str, Any], default 4, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
@@ -571,8 +570,7 @@ class DDPG(_DDPG):
             steps]
         batch_size (int, default 128, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 0.001, > 0, ≤ 1): step of a target update towards the online network; 1: a
-            copy
+        tau (float, default 0.001, > 0, ≤ 1): share of new weights in a target update; 1: a copy
         train_freq (int | list[Any] | dict[str, Any], default 100, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 50, ≥ -1): gradient steps after every train_freq environment steps;
@@ -655,8 +653,7 @@ class DQN(_DQN):
             steps]
         batch_size (int, default 32, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 1.0, > 0, ≤ 1): step of a target update towards the online network; 1: a
-            copy
+        tau (float, default 1.0, > 0, ≤ 1): share of new weights in a target update; 1: a copy
         train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
@@ -729,8 +726,7 @@ class DroQ(_DroQ):
             steps]
         batch_size (int, default 256, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 0.005, > 0, ≤ 1): step of a target update towards the online network; 1: a
-            copy
+        tau (float, default 0.005, > 0, ≤ 1): share of new weights in a target update; 1: a copy
         train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 20, ≥ -1): gradient steps after every train_freq environment steps;
@@ -833,8 +829,7 @@ class FastTD3(_FastTD3):
             steps]
         batch_size (int, default 32768, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 0.1, > 0, ≤ 1): step of a target update towards the online network; 1: a
-            copy
+        tau (float, default 0.1, > 0, ≤ 1): share of new weights in a target update; 1: a copy
         train_freq (int | list[Any] | dict[str, Any], default 128, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 2, ≥ -1): gradient steps after every train_freq environment steps;
@@ -1052,8 +1047,7 @@ class IQN(_IQN):
             steps]
         batch_size (int, default 32, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 1.0, > 0, ≤ 1): step of a target update towards the online network; 1: a
-            copy
+        tau (float, default 1.0, > 0, ≤ 1): share of new weights in a target update; 1: a copy
         train_freq (int | list[Any] | dict[str, Any], default 4, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
@@ -1438,8 +1432,7 @@ class QRDQN(_QRDQN):
             steps]
         batch_size (int, default 32, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 1.0, > 0, ≤ 1): step of a target update towards the online network; 1: a
-            copy
+        tau (float, default 1.0, > 0, ≤ 1): share of new weights in a target update; 1: a copy
         train_freq (int | list[Any] | dict[str, Any], default 4, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
@@ -1514,8 +1507,7 @@ class REDQ(_REDQ):
             steps]
         batch_size (int, default 256, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 0.005, > 0, ≤ 1): step of a target update towards the online network; 1: a
-            copy
+        tau (float, default 0.005, > 0, ≤ 1): share of new weights in a target update; 1: a copy
         train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 20, ≥ -1): gradient steps after every train_freq environment steps;
@@ -1618,8 +1610,7 @@ class Rainbow(_Rainbow):
             steps]
         batch_size (int, default 32, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 1.0, > 0, ≤ 1): step of a target update towards the online network; 1: a
-            copy
+        tau (float, default 1.0, > 0, ≤ 1): share of new weights in a target update; 1: a copy
         train_freq (int | list[Any] | dict[str, Any], default 4, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
@@ -1862,8 +1853,7 @@ class SAC(_SAC):
             steps]
         batch_size (int, default 64, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 0.005, > 0, ≤ 1): step of a target update towards the online network; 1: a
-            copy
+        tau (float, default 0.005, > 0, ≤ 1): share of new weights in a target update; 1: a copy
         train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
@@ -1966,8 +1956,7 @@ class SimBa(_SimBa):
             steps]
         batch_size (int, default 256, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 0.005, > 0, ≤ 1): step of a target update towards the online network; 1: a
-            copy
+        tau (float, default 0.005, > 0, ≤ 1): share of new weights in a target update; 1: a copy
         train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 2, ≥ -1): gradient steps after every train_freq environment steps;
@@ -2073,8 +2062,7 @@ class SimBaV2(_SimBaV2):
             steps]
         batch_size (int, default 256, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 0.005, > 0, ≤ 1): step of a target update towards the online network; 1: a
-            copy
+        tau (float, default 0.005, > 0, ≤ 1): share of new weights in a target update; 1: a copy
         train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 2, ≥ -1): gradient steps after every train_freq environment steps;
@@ -2183,8 +2171,7 @@ class TD3(_TD3):
             steps]
         batch_size (int, default 128, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 0.005, > 0, ≤ 1): step of a target update towards the online network; 1: a
-            copy
+        tau (float, default 0.005, > 0, ≤ 1): share of new weights in a target update; 1: a copy
         train_freq (int | list[Any] | dict[str, Any], default 100, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 100, ≥ -1): gradient steps after every train_freq environment
@@ -2275,8 +2262,7 @@ class TQC(_TQC):
             steps]
         batch_size (int, default 256, ≥ 1): transitions in a gradient step [transitions]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
-        tau (float, default 0.005, > 0, ≤ 1): step of a target update towards the online network; 1: a
-            copy
+        tau (float, default 0.005, > 0, ≤ 1): share of new weights in a target update; 1: a copy
         train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
             updates; [1, episode] counts episodes
         gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;

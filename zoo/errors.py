@@ -42,7 +42,7 @@ class NotFiniteError(ZooError):
 
 
 class ToldInterrupt(KeyboardInterrupt):
-    """An interrupt whose message tells what was saved; a notebook shows that line alone."""
+    """An interrupt with a message about the saved run; a notebook shows only that line."""
 
     def _render_traceback_(self) -> list[str]:
         """Return the lines that IPython prints."""

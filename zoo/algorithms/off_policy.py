@@ -58,9 +58,7 @@ class OffPolicyConfig:
     )
     batch_size: int = hyperparameter(64, "transitions in a gradient step", unit="transitions", ge=1)
     gamma: float = hyperparameter(0.99, "discount factor", ge=0, le=1)
-    tau: float = hyperparameter(
-        0.005, "step of a target update towards the online network; 1: a copy", gt=0, le=1
-    )
+    tau: float = hyperparameter(0.005, "share of new weights in a target update; 1: a copy", gt=0, le=1)
     train_freq: int | list[Any] | dict[str, Any] = hyperparameter(
         1, "environment steps between updates; [1, episode] counts episodes", ge=1
     )
@@ -392,7 +390,7 @@ class ContinuousAlgorithm(OffPolicyAlgorithm):
     _dropout: DropoutNoise | None = None
 
     def _make_optimizer(self) -> Adam:
-        """Return what moves actor and critics. Raises `ZooError` for settings that do not go together."""
+        """Return the optimizer of actor and critics. Raises `ZooError` for conflicting settings."""
         return adam_like(self.config.optimizer, self.config.betas, self.config.weight_decay)
 
     def _make_acting(self) -> ActingPolicy:
@@ -433,7 +431,7 @@ class SeveralCriticsAlgorithm(ContinuousAlgorithm):
 
     @property
     def distribution(self) -> Categorical | None:
-        """What the critics' outputs mean, where these are logits."""
+        """Distribution whose logits the critics predict; None for plain values."""
         return distribution_of(self.config)
 
     def _policy_options(self) -> dict[str, Any]:
@@ -476,16 +474,16 @@ class SeveralCriticsAlgorithm(ContinuousAlgorithm):
     def _values_and_targets(
         self, state: State, critics: FunctionalModule, batch: ReplayBatch
     ) -> tuple[Tensor, Tensor]:
-        """Return the critics' values (critics, batch, …) of the batch's actions, and what they should be."""
+        """Return the critics' values (critics, batch, …) of the batch's actions, and their targets."""
         targets = self.targets(state, batch)
         return critics(batch["observations"], batch["actions"], **critic_passes(batch)[1]), targets
 
     def targets(self, state: State, batch: ReplayBatch) -> Tensor:
-        """Return what the critics' values should be, (batch, …)."""
+        """Return the critics' targets (batch, …)."""
         raise NotImplementedError
 
     def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the critics' losses, and how far their values are from the targets, (batch,) each."""
+        """Return the critics' losses, and their errors, by which replay is prioritised, (batch,) each."""
         if self.distribution is not None:
             return self.distribution.losses_and_errors(values, targets)
         errors = values - targets

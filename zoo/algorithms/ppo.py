@@ -169,7 +169,7 @@ class PPO2(OnPolicyAlgorithm):
         self.take_steps(self._gradient_step, shared, self._tensors(self._steps_inputs(minibatches)))
 
     def _steps_inputs(self, minibatches: Array) -> Any:
-        """Return what differs between steps: ``rows`` alone, or with them noise and whether it is the first.
+        """Return the inputs of each step: ``rows``, and if needed noise and whether it is the first.
 
         The ``mean_noise`` (steps, n_rows, …, actions) is that of robust policy optimisation (Rahman and Xue
         2022, https://arxiv.org/abs/2212.07536).

@@ -108,7 +108,7 @@ class RND(RewardModel):
         return advantages + self.config.coef * intrinsic
 
     def _where_ended(self, latest: Array, following: Array) -> Array:
-        """Return what follows the last steps (n_envs, …): the next episode's first where one ended.
+        """Return the observations after the last steps (n_envs, …): the next episode's first where one ended.
 
         Environments that filled their part early have stepped on, so elsewhere the latest are not those.
         """
@@ -159,7 +159,7 @@ class RND(RewardModel):
     # -- learning ---------------------------------------------------------------------------------------
 
     def update(self, rollout: RewardRollout) -> None:
-        """Take gradient steps on the rollout, of which the predictor learns from a share."""
+        """Take gradient steps on the rollout; the predictor learns from a share of its rows."""
         agent, config = self.agent, self.config
         batch_size = min(config.batch_size, rollout.rewards.size)
         n_minibatches = rollout.rewards.size // batch_size

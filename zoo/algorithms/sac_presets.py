@@ -26,7 +26,7 @@ MANY_UPDATES = {
 
 
 class SACWithNetworks(SAC):
-    """A preset whose networks are those of its `usual_policy`, with the fields of a dictionary."""
+    """A preset with the networks of `usual_policy`; a dictionary overrides its fields."""
 
     def __init__(
         self, policy: Policy | None = None, env: Any = None, learning_rate: Any = None, **options: Any
@@ -48,7 +48,7 @@ class SACWithNetworks(SAC):
 
     @staticmethod
     def has_its_critics(policy: PolicyConfig, critic: PolicyConfig) -> bool:
-        """Return whether the critics of a policy are those of the preset."""
+        """Return whether a policy has the preset's critics."""
         raise NotImplementedError
 
 

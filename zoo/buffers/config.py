@@ -38,9 +38,7 @@ class HindsightConfig:
         "reached goals to choose from: later in the episode, its end, all of it, or the whole buffer",
         choices=GOAL_STRATEGIES,
     )
-    n_sampled_goal: int = hyperparameter(
-        4, "relabelled transitions for each with its own goal; 4: 80 %", ge=1
-    )
+    n_sampled_goal: int = hyperparameter(4, "relabelled transitions for each original one; 4: 80 %", ge=1)
     copy_info_dict: bool = hyperparameter(
         False, "keep the info of each step, and give it to compute_reward instead of an empty one"
     )

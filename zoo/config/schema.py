@@ -167,7 +167,7 @@ class AgentsSettings:
 
 @dataclass
 class OwnCallbackSettings:
-    """What a callback of the user's own has beside the arguments of its class."""
+    """Settings of a user's callback besides the arguments of its class."""
 
     every: int = hyperparameter(help="steps between calls", unit="environment steps", ge=1)
 

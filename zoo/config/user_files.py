@@ -73,7 +73,7 @@ def import_own(name: str) -> ModuleType:
 
 
 def own_object(where: str, target: str) -> Any:
-    """Return what ``module.name`` is: a class or a function. Raises `ZooError` if there is none."""
+    """Return the class or function ``module.name``. Raises `ZooError` if there is none."""
     module_name, _, class_name = target.rpartition(".")
     try:
         module = import_own(module_name)

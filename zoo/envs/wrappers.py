@@ -116,7 +116,7 @@ CELL_CODES = (11, 6, 4)
 
 
 def has_mission(space: Space) -> bool:
-    """Whether an observation has a mission of MiniGrid, whose words are known, as those of BabyAI are not."""
+    """Return whether observations have a MiniGrid mission with known words (BabyAI's are free text)."""
     parts = space.spaces if isinstance(space, spaces.Dict) else {}
     return type(parts.get("mission")).__module__ == "minigrid.core.mission" and "image" in parts
 

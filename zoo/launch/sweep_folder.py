@@ -148,7 +148,7 @@ class SweepFolder:
         """Return the content of ``sweep.yaml``. Raises `ZooError` for a damaged one."""
         record = _read(self.record)
         if not {"command", "working_folder", "overrides", "hydra_overrides"} <= record.keys():
-            raise ZooError(f"{self.shown}/sweep.yaml is damaged: it doesn't say what the sweep was")
+            raise ZooError(f"{self.shown}/sweep.yaml is damaged: its command or overrides are missing")
         return record
 
     def read_job(self, number: int) -> JobState:

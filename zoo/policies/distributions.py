@@ -192,9 +192,9 @@ MOST_COMBINATIONS = 10_000
 
 
 class JointCategorical(Categorical):
-    """Several choices as one out of all their combinations, of which the last choice varies fastest.
+    """Several choices as one choice among all their combinations; the last one varies fastest.
 
-    Masks are those of the choices, side by side. Raises `ZooError` for too many combinations.
+    Masks are the choices' masks, side by side. Raises `ZooError` for too many combinations.
     """
 
     def __init__(self, space: spaces.MultiDiscrete, features_dim: int | None) -> None:

@@ -130,7 +130,7 @@ class NoisyGreedy(EpsilonGreedy):
 
 
 class StochasticExploration(Exploration):
-    """Actions that the policy draws itself, those of Box with ``noise`` added, and some random ones instead.
+    """Actions drawn from the policy, with ``noise`` added to Box actions, and a share of random ones.
 
     With ``sde_sample_freq`` the policy's own noise is state-dependent: its weights are held for so many steps
     (-1: for a whole collection); with ``sde_at_warmup`` it takes the place of random actions.

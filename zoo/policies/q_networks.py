@@ -248,7 +248,7 @@ class NormalizedQNetwork(nn.Module):
     def action_parameters(
         self, inputs: PolicyInput, state: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """Return what `forward` returns."""
+        """Return values and state, as `forward`."""
         return self(inputs, state)
 
     def values(self, inputs: PolicyInput, state: Tensor | None = None) -> Tensor:

@@ -153,7 +153,7 @@ def test_errors_name_the_key(algorithm: Any, chosen: Any, message: str) -> None:
     assert "`policy.critic.observations" in str(caught.value)
 
 
-def test_other_spaces_and_off_policy_critics_are_refused() -> None:
+def test_unsuited_critics_and_spaces_are_refused() -> None:
     for algorithm, env in ((PPO2, "CartPole-v1"), (SAC, "Pendulum-v1"), (SAC, "CartPole-v1")):
         with pytest.raises(ZooError, match=r"policy\.critic\.observations"):
             algorithm(policy("state"), env)

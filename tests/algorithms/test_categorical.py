@@ -35,7 +35,7 @@ RETURNS = torch.linspace(-2, 2, 5)
         (-2.1, [1, 0, 0, 0, 0]),
     ],
 )
-def test_a_value_divides_its_probability_between_its_neighbours(value: float, expected: list[float]) -> None:
+def test_value_splits_probability_between_neighbours(value: float, expected: list[float]) -> None:
     certain, nothing = torch.zeros(1, 5), torch.full((1, 5), value)
     certain[0, 3] = 1.0
     torch.testing.assert_close(ATOMS.projected(certain, nothing), torch.tensor([expected]).float())

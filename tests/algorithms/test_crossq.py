@@ -39,7 +39,7 @@ def test_batch_renormalisation_by_hand(
     assert layer.n_passes.item() == 2
 
 
-def test_evaluation_uses_and_keeps_the_running_statistics() -> None:
+def test_evaluation_uses_frozen_running_statistics() -> None:
     layer = BatchRenorm(1, 0).eval()
     layer.running_mean.fill_(1.0)
     layer.running_var.fill_(4.0 - 1e-3)
@@ -210,7 +210,7 @@ def test_batch_norm_of_another_algorithm_is_refused(policy: dict[str, Any]) -> N
         SAC(policy, "Pendulum-v1")
 
 
-def test_critics_with_dropout_learn_from_prioritised_replay() -> None:
+def test_dropout_critics_learn_from_priorities() -> None:
     policy = {"net_arch": [8], "critic": {"dropout": 0.5}}
     settings: dict[str, Any] = {"learning_starts": 8, "batch_size": 8, "compile": False, "seed": 0}
     models = [

@@ -37,7 +37,7 @@ def pendulum(algorithm: Any, **options: Any) -> Any:
 # -- parts -------------------------------------------------------------------------------------------
 
 
-def test_targets_are_of_the_drawn_critics_and_actors_of_all() -> None:
+def test_targets_use_drawn_critics_actors_use_all() -> None:
     values = torch.tensor([[1.0], [5.0], [3.0]])
     assert chosen_critics(values, {"target_critics": torch.tensor([1, 2])}).amin(0).item() == 3
     assert chosen_critics(values, {"target_critics": torch.tensor([2, 0])}).amin(0).item() == 1
@@ -51,7 +51,7 @@ def test_targets_are_of_the_drawn_critics_and_actors_of_all() -> None:
 
 
 @pytest.mark.parametrize("algorithm", [SAC, TD3, TQC, CrossQ])
-def test_target_critics_are_drawn_for_each_gradient_step(algorithm: type[Any]) -> None:
+def test_each_gradient_step_draws_target_critics(algorithm: type[Any]) -> None:
     model = pendulum(algorithm, n_critics=4, n_target_critics=2)
     drawn = model._target_draws(500)["target_critics"]
     assert drawn.shape == (500, 2)
@@ -61,7 +61,7 @@ def test_target_critics_are_drawn_for_each_gradient_step(algorithm: type[Any]) -
     assert pendulum(algorithm, n_critics=4)._target_draws(5) == {}
 
 
-def test_truncated_target_drops_quantiles_of_the_drawn_critics() -> None:
+def test_truncation_drops_quantiles_of_drawn_critics() -> None:
     model = pendulum(TQC, n_critics=3, n_target_critics=2, n_quantiles=3, top_quantiles_to_drop_per_net=1)
     values = torch.arange(6.0).reshape(2, 1, 3)
     assert sorted(model._soft_values(values, torch.zeros(1))[0].tolist()) == [0, 1, 2, 3]
@@ -202,7 +202,7 @@ def vectors(model: Any) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("algorithm", [SAC, TD3, TQC, CrossQ])
-def test_reset_draws_networks_anew_and_keeps_buffer_and_temperature(algorithm: type[Any]) -> None:
+def test_reset_redraws_networks_and_keeps_the_buffer(algorithm: type[Any]) -> None:
     model = pendulum(algorithm, critic_reset_every=100, gradient_steps=2, train_freq=1).learn(99)
     before, first = vectors(model), model.buffer.columns["observations"][0].copy()
     model._reset_networks()
@@ -247,7 +247,7 @@ def test_no_reset_before_learning_or_at_the_end(tmp_path: Path) -> None:
     assert torch.equal(vectors(loaded)["actor"], before)
 
 
-def test_resets_depend_on_the_seed_and_their_number_alone() -> None:
+def test_resets_depend_on_seed_and_number_only() -> None:
     """So that ranks, whose generators differ, begin anew alike."""
     one, other = pendulum(SAC, critic_reset_every=60), pendulum(SAC, critic_reset_every=60)
     other.rng.random(5)

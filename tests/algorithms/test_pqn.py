@@ -224,7 +224,7 @@ def test_exploration_rate_falls_and_stays() -> None:
     assert rates == pytest.approx([1.0, 0.525, 0.05, 0.05])
 
 
-def test_recurrent_network_learns_what_masks_and_memory_need() -> None:
+def test_recurrent_network_learns_masked_memory_task() -> None:
     """The cue must be remembered, and only masks lead to where it is asked for: without either, 0 at best."""
 
     def learned(**policy: Any) -> float:

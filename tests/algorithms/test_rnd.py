@@ -65,7 +65,7 @@ def test_forward_filter_runs_along_time() -> None:
     np.testing.assert_allclose(two, [[1.0, 2.0], [1.5, 3.0]])
 
 
-def test_rewards_are_errors_on_whitened_next_observations() -> None:
+def test_rewards_are_errors_on_normalised_observations() -> None:
     """Written out, with a planted error: the observations before the step give other rewards."""
     model = make()
     rnd = collected(model)
@@ -112,7 +112,7 @@ def test_intrinsic_advantages_ignore_episode_ends() -> None:
     assert np.abs(model.advantages(np.ones((16, 2), np.float32), 0.95) - before[1]).max() > 0.1
 
 
-def test_intrinsic_critic_learns_returns_and_policy_the_sum() -> None:
+def test_intrinsic_critic_learns_intrinsic_returns() -> None:
     model = make(intrinsic={"coef": 2.0, "gamma": 0.9}, normalize_advantage=False, gae_lambda=1.0)
     rnd = collected(model)
     rollout = model.finished_rollout()
@@ -192,7 +192,7 @@ def test_one_state_earns_nothing() -> None:
     assert all(np.isfinite(value).all() for value in model.get_parameters().values())
 
 
-def test_values_after_the_last_steps_are_of_what_followed_them() -> None:
+def test_last_values_use_the_following_observations() -> None:
     """Where resets take a step, environments that were full step on: the latest observations are others."""
     envs = make_vec_env("CartPole-v1", 32, vectorization="native")
     model = make(env=envs, intrinsic={"gamma": 0.9}, n_steps=32, gae_lambda=1.0)

@@ -175,7 +175,7 @@ class Equivariant(ActorCritic):
 
 
 @pytest.mark.parametrize("algorithm", [PPO2, PPO1])
-def test_symmetric_policy_learns_as_without_mirrored_steps(algorithm: Any) -> None:
+def test_symmetric_policy_gains_nothing_by_mirroring(algorithm: Any) -> None:
     policy = {"net_arch": [8], "_target_": f"{__name__}.Equivariant"}
     sizes = {"batch_size": 8, "adam_eps": 1e-2}
     plain = made(algorithm, policy, **sizes).learn(32)

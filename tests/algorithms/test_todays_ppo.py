@@ -32,7 +32,7 @@ def test_learning_rate_follows_the_kl_divergence(kl: float, expected: float) -> 
     assert rate(kl) == pytest.approx(expected, rel=1e-3)
 
 
-def test_learning_rate_stays_within_bounds_and_at_first() -> None:
+def test_adapted_learning_rate_stays_within_bounds() -> None:
     assert rate(1.0, 1e-5) == pytest.approx(1e-5)
     assert rate(1e-3, 9e-3) == pytest.approx(1e-2)
     assert rate(1.0, is_first=True) == pytest.approx(1e-3)

@@ -40,7 +40,7 @@ def test_untuned_hyperparameters_are_class_defaults(name: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["intrinsic=null", "intrinsic=none", "algo.intrinsic=null"])
-def test_intrinsic_rewards_of_a_tuned_file_are_switched_off(word: str) -> None:
+def test_tuned_intrinsic_rewards_can_be_switched_off(word: str) -> None:
     command = ["algo=ppo2", "env=MiniGrid-Empty-16x16-v0"]
     assert zoo.compose("train", command).algo.intrinsic.kind == "rnd"
     assert zoo.compose("train", [*command, word]).algo.intrinsic is None

@@ -36,7 +36,7 @@ def test_resume_ignores_new_tuned_file(saved: DictConfig) -> None:
     assert resumed == saved
 
 
-def test_run_begun_before_pictures_could_stay_flat_has_them_flattened(saved: DictConfig) -> None:
+def test_old_run_keeps_flattened_images(saved: DictConfig) -> None:
     old = OmegaConf.to_container(saved)
     assert isinstance(old, dict)
     del old["policy"]["flatten_images"]

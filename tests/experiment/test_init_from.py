@@ -81,7 +81,7 @@ def test_init_with_copies_optimizer_and_statistics() -> None:
         assert all(np.array_equal(found[name], expected[name]) for name in expected if name != "returns")
 
 
-def test_init_with_optimizer_takes_rewards_statistics_but_not_the_adapted_rate() -> None:
+def test_init_with_optimizer_leaves_the_adapted_rate() -> None:
     more = ["intrinsic=rnd", "algo.desired_kl=0.01"]
     first = trained(*PPO2, *more, "algo.learning_rate=1e-3")
     second = begun(

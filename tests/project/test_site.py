@@ -162,7 +162,7 @@ def test_reference_has_every_public_name(site: Path) -> None:
     assert [name for name in zoo.__all__ if f"zoo.{name}" not in anchors] == ["__version__"]
 
 
-def test_algorithms_have_pages_with_their_values_and_scores(site: Path) -> None:
+def test_algorithm_pages_have_values_and_scores(site: Path) -> None:
     texts = {name: (site / "algorithms" / f"{name}.html").read_text() for name in ALGORITHMS}
     assert [name for name, text in texts.items() if 'id="hyperparameters"' not in text] == []
     assert "CartPole-v1</a></td>" in texts["ppo2"]

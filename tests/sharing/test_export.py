@@ -204,7 +204,7 @@ def test_onnx_of_every_algorithm_acts_as_the_agent(case: str, onnxruntime: Any, 
     np.testing.assert_allclose(actions, expected(made, observations), rtol=1e-5, atol=1e-5)
 
 
-def test_exported_actor_takes_nothing_that_only_the_critic_reads(onnxruntime: Any, tmp_path: Path) -> None:
+def test_exported_actor_has_no_inputs_of_the_critic(onnxruntime: Any, tmp_path: Path) -> None:
     options = {"policy_kwargs": {"critic": {"observations": ["bits", "vector"]}}}
     made = agent("ppo2", PARTS, ACTIONS["choice"], normalize=True, **options)
     export_agent(made, tmp_path, formats=["onnx"], title="")

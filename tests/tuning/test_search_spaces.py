@@ -63,7 +63,7 @@ def test_preset_has_the_space_of_what_it_builds_on(working_folder: Path) -> None
         assert plan_for(preset).space.dimensions == plan_for("ppo2").space.dimensions
 
 
-def test_noise_that_explores_takes_the_place_of_random_actions() -> None:
+def test_exploring_noise_replaces_random_actions() -> None:
     searched = plan_for("rainbow").space.dimensions.keys()
     assert "algo.noisy_std" in searched
     assert not {"algo.exploration_fraction", "algo.exploration_final_eps"} & searched

@@ -511,7 +511,7 @@ class SeveralCriticsAlgorithm(ContinuousAlgorithm):
         """
         assert self.distribution is not None
         returns = self._bootstrapped(batch, self.distribution.atoms(logits)[None] - cost)
-        projected = [self.distribution.projected(each, returns) for each in torch.softmax(logits, -1)]
+        projected = [self.distribution.projected(row, returns) for row in torch.softmax(logits, -1)]
         return self.distribution.smallest(torch.stack(projected))
 
     def _actor_values(self, values: Tensor) -> Tensor:

@@ -311,7 +311,7 @@ class OnPolicyAlgorithm(Algorithm):
             following = transition.following()
             final = transform(lambda array: array[envs], following["next_observations"])
             states, masks = (
-                None if each is None else each[envs] for each in (state, following.get("next_action_masks"))
+                None if rows is None else rows[envs] for rows in (state, following.get("next_action_masks"))
             )
             buffer.add_truncations(envs, self.collector.normalized(final), states, masks)
 

@@ -149,8 +149,8 @@ class SAC(SeveralCriticsAlgorithm):
             return -share * self.action_adapter.spec.shape[0] if isinstance(target, str) else target
         for name, none in (("critic_loss", "mse"), ("action_noise", None)):
             if getattr(config, name) != none:
-                found = describe(self.action_space)
-                raise ZooError(f"`algo.{name}` is for Box actions, but the env's are {found}")
+                space = describe(self.action_space)
+                raise ZooError(f"`algo.{name}` is for Box actions, but the env's are {space}")
         largest = math.log(self.policy.actor.head.parameter_size)
         entropy = share * largest if isinstance(target, str) else target
         if not 0 <= entropy < largest:

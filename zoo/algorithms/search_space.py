@@ -43,7 +43,7 @@ def searched(base: Mapping[str, Any], *dimensions: Mapping[str, Any], **sections
     of_algo = dict(base["algo"])
     for added in dimensions:
         of_algo |= added
-    return {**base, "algo": {name: each for name, each in of_algo.items() if each}, **sections}
+    return {**base, "algo": {name: row for name, row in of_algo.items() if row}, **sections}
 
 
 NET_ARCHS = {"default": None, "small": [64, 64], "medium": [256, 256]}

@@ -114,7 +114,7 @@ def refuse_unknown_arguments(function: Callable[Arguments, Returned]) -> Callabl
                 raise  # it comes from within the function
             owner, _, own_name = getattr(function, "__qualname__", type(function).__name__).rpartition(".")
             is_method, parameters = bool(owner), inspect.signature(function).parameters
-            takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+            takes_all = any(item.kind is item.VAR_KEYWORD for item in parameters.values())
             name = type(arguments[0]).__name__ if own_name == "__init__" else own_name
             for key in [key for key in options if key not in parameters and not takes_all]:
                 raise UnknownKeyError(key, [*parameters][is_method:], name) from None

@@ -166,7 +166,7 @@ class Choices:
         """Return the settings of environments by which the preset differs from its algorithm."""
         names = lineage(self.algo)
         classes = [algorithm_class(names[-1], name) for name in names if is_algorithm(names[-1])]
-        usual = next((each.usual_normalize for each in classes if each.usual_normalize), None)
+        usual = next((item.usual_normalize for item in classes if item.usual_normalize), None)
         return {} if usual is None else {"normalize": {**usual}}
 
     def over_declared(self, config: DictConfig) -> None:

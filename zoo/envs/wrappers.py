@@ -146,13 +146,13 @@ class MiniGridObservation(gym.ObservationWrapper):
         self._keys, self.observation_space = list(parts), spaces.Dict(parts)
 
     def observation(self, observation: Any) -> Any:
-        shown = {key: observation[key] for key in self._keys}
-        if "mission" in shown:
-            shown["mission"] = self._numbers_of[observation["mission"]]
+        parts = {key: observation[key] for key in self._keys}
+        if "mission" in parts:
+            parts["mission"] = self._numbers_of[observation["mission"]]
         if self._has_cells:
             codes = zip(np.moveaxis(observation["image"], -1, 0)[..., None], CELL_CODES, strict=True)
-            shown["image"] = np.concatenate([part == np.arange(n) for part, n in codes], -1).astype(np.uint8)
-        return shown
+            parts["image"] = np.concatenate([part == np.arange(n) for part, n in codes], -1).astype(np.uint8)
+        return parts
 
 
 NORMALIZING = (

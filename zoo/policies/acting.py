@@ -173,8 +173,8 @@ class Mirror:
     def refresh(self) -> None:
         """Take over the policy's parameters, in one copy, and its running statistics."""
         self._flat.copy_(parameters_to_vector(self.policy.parameters()))
-        for ours, theirs in zip(self.copy.buffers(), self.policy.buffers(), strict=True):
-            ours.copy_(theirs)
+        for copied, buffer in zip(self.copy.buffers(), self.policy.buffers(), strict=True):
+            copied.copy_(buffer)
 
 
 def make_mirror(policy: nn.Module, device: torch.device, n_envs: int) -> Mirror | None:

@@ -55,7 +55,7 @@ TABLE = re.compile(
     r"(?:: (?P<path>[\w.:]+))? -->\n.*?<!-- end -->",
     re.DOTALL,
 )
-SCORE = re.compile(r"<!-- score: (?P<algo>\w+)/(?P<env>\S+) -->.*?<!-- end -->")
+SCORE = re.compile(r"<!-- score: (?P<algo>\w+)/(?P<env>\S+) -->.*?<!-- end -->", re.DOTALL)
 IN_README = (
     *("ppo2/CartPole-v1", "a2c/Acrobot-v1", "ppo2/PongNoFrameskip-v4", "sac/Pendulum-v1"),
     *("dqn/LunarLander-v3", "ppo/HalfCheetah-v5", "recurrent_ppo/CartPoleNoVel-v1"),

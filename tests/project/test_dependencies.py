@@ -58,7 +58,7 @@ def test_citation_and_package_agree() -> None:
     assert citation["authors"] == PROJECT["authors"]
 
 
-def test_public_workflow_runs_the_documented_commands() -> None:
+def test_public_workflow_runs_the_ci_script() -> None:
     workflow = yaml.safe_load((REPOSITORY / ".github" / "workflows" / "test.yml").read_text())
     assert "bash .ci/run" in [step.get("run") for step in workflow["jobs"]["test"]["steps"]]
     for form in (REPOSITORY / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml"):
